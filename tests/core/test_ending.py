@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.course import End, barrier, count_or_share, end_of, has_ended, is_exceeded, spare
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, BatchId, Course, Tolerance
+from holdfast.core.model import Batch, BatchId, Course, DeadLimit
 from tests.core.made import NOW
 
 
@@ -57,15 +57,15 @@ def test_what_is_for_good_is_said_before_what_is_for_now() -> None:
 
 
 def test_a_count_or_a_share_of_all_items_may_be_exceeded() -> None:
-    assert is_exceeded(Tolerance(share=0.1), 11, batch())
-    assert not is_exceeded(Tolerance(share=0.1), 10, batch())
-    assert is_exceeded(Tolerance(share=0.5, count=10), 11, batch())
+    assert is_exceeded(DeadLimit(share=0.1), 11, batch())
+    assert not is_exceeded(DeadLimit(share=0.1), 10, batch())
+    assert is_exceeded(DeadLimit(share=0.5, count=10), 11, batch())
 
 
 def test_how_many_more_may_die_is_the_least_of_what_is_said() -> None:
-    assert spare(Tolerance(count=10), 4, batch()) == 6
-    assert spare(Tolerance(count=10), 40, batch()) == 0
-    assert spare(Tolerance(count=10, share=0.05), 4, batch()) == 1
+    assert spare(DeadLimit(count=10), 4, batch()) == 6
+    assert spare(DeadLimit(count=10), 40, batch()) == 0
+    assert spare(DeadLimit(count=10, share=0.05), 4, batch()) == 1
 
 
 @pytest.mark.parametrize(

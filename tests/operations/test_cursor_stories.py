@@ -206,12 +206,12 @@ class Stories(RuleBasedStateMachine):
             assert self.expected[new, part] == self.expected[name, part]
             self.handled[new, part] = set(self.handled[name, part])
 
-    def _carry_out(self, name: str, part: int, plan: acts.Plan, to: Where) -> None:
+    def _carry_out(self, name: str, part: int, plan: acts.CursorPlan, to: Where) -> None:
         self._tell(name, part, plan, to)
         acts.carry_out(self.store, self._batch(name), plan, BY)
         self._settle(name)
 
-    def _tell(self, name: str, part: Any, plan: acts.Plan, to: Where) -> None:
+    def _tell(self, name: str, part: Any, plan: acts.CursorPlan, to: Where) -> None:
         (turn,) = [each for each in plan.parts if each.at.key == part]
         assert turn.to is not None
         self.expected[name, part] = to

@@ -10,7 +10,7 @@ from holdfast.core.journal import Spend
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.core.model import ItemNo, Place, State, StoredItem
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By, Result
+from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.operate import operations
 from holdfast.runtime.status import status
 from holdfast.stores.base import each_entry, find_item
@@ -74,7 +74,7 @@ def test_redriving_can_take_all_or_those_of_one_code(buried: World) -> None:
 
 
 @pytest.mark.parametrize("act", [operations.redrive, operations.discard])
-def test_doing_it_twice_is_harmless(buried: World, act: Callable[..., Result]) -> None:
+def test_doing_it_twice_is_harmless(buried: World, act: Callable[..., ActResult]) -> None:
     assert act(buried.store, buried.batch, BY, ["bad"]).changed == 1
     before, entries = counts(buried), len(acts(buried))
     again = act(buried.store, buried.batch, BY, ["bad"])

@@ -8,7 +8,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import State
 from holdfast.core.verify import What
-from holdfast.runtime.acts import By, Result
+from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.operate import operations
 
 from .support import run
@@ -29,7 +29,7 @@ def with_letter(template: str = "out/{key}.json", *, batch: str = "monday") -> h
     return p
 
 
-def resolve(p: hf.Pipeline, output: bytes, batch: str = "monday") -> Result:
+def resolve(p: hf.Pipeline, output: bytes, batch: str = "monday") -> ActResult:
     found = p.store.batch(batch)
     assert found is not None
     return operations.resolve(p.store, found, BY, "2", output=output)

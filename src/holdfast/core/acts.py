@@ -1,4 +1,4 @@
-"""What an operator's act does to one chunk: which items change, what the totals become, whether an owner is fenced."""
+"""An operator's act on one chunk: which items change, what the totals become, whether an owner is fenced; orphans."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

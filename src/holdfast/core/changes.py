@@ -1,4 +1,4 @@
-"""What changed about the stages of a batch since it was last run, and what follows from what the user wants done."""
+"""Changes since a batch was last run: of its stages, its items and its source, and what follows from them."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""How a batch continues and how it ends: paused, cancelled, sealed; and what a seal covers."""
+"""The life of a batch: opened, paused, cancelled, ended, sealed; its events; the decisions that amend it."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import Conflict, DefinitionChanged, Refused, UsageError
 from holdfast.core.journal import Opened, Reopened, Sealed, Steered, encode_body
-from holdfast.core.model import Batch, Chunk, Counts, Course, Event, ItemNo, Key, Place, Tolerance
+from holdfast.core.model import Batch, Chunk, Counts, Course, DeadLimit, Event, ItemNo, Key, Place
 
 replace = msgspec.structs.replace
 
@@ -217,7 +217,7 @@ class Barrier(StrEnum):
     """Its budget allows no further item."""
 
 
-def barrier(batch: Batch, now: float, tolerance: Tolerance | None = None, dead: int = 0) -> Barrier | None:
+def barrier(batch: Batch, now: float, tolerance: DeadLimit | None = None, dead: int = 0) -> Barrier | None:
     """Return why nothing more is handed out of a batch, whatever it may still spend; None if it is."""
     if batch.course is Course.CANCELLED:
         return Barrier.CANCELLED
@@ -236,7 +236,7 @@ def check_open_to_items(batch: Batch) -> None:
         raise Refused(f"batch {batch.name!r} was cancelled: it takes no more items; choose another batch name")
 
 
-def is_exceeded(tolerance: Tolerance | None, dead: int, batch: Batch) -> bool:
+def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:
     """Whether a batch has more dead letters than it may. A share is judged once it is known how many items there
     are: before, every new item would change it."""
     if tolerance is None:
@@ -264,7 +264,7 @@ def share_of(share: float, count: int) -> int:
     return int(share * count + 1e-9)
 
 
-def spare(tolerance: Tolerance, dead: int, batch: Batch) -> int:
+def spare(tolerance: DeadLimit, dead: int, batch: Batch) -> int:
     """How many more items may die before the tolerance is exceeded, as far as that is known."""
     limits = [] if tolerance.count is None else [tolerance.count - dead]
     if tolerance.share is not None:

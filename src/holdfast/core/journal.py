@@ -1,4 +1,4 @@
-"""Columns of numbers in journal bodies: one after the other, little-endian on every machine."""
+"""The journal: entries and their bodies, the columns of numbers in them, links, and whether a chain holds."""
 
 import hashlib
 import struct

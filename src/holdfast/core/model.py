@@ -256,7 +256,7 @@ class Want(Value, frozen=True, kw_only=True):
     """Money to set aside for each item, in units."""
     cap: int | None = None
     """What the batch may spend in all, in units."""
-    tolerance: "Tolerance | None" = None
+    tolerance: "DeadLimit | None" = None
     """How many dead letters the batch may have before nothing more is handed out."""
     only: ItemNo | None = None
     """The one item that is wanted; its chunk is granted whole. Of a suspect the item alone is granted, or, while others
@@ -266,7 +266,7 @@ class Want(Value, frozen=True, kw_only=True):
     ended while the whole process stood still. Anybody else may have it then."""
 
 
-class Tolerance(Value, frozen=True, kw_only=True):
+class DeadLimit(Value, frozen=True, kw_only=True):
     """How many of a batch's items may be dead: a number, a share of all items, or both."""
 
     count: int | None = None

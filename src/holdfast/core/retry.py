@@ -1,4 +1,4 @@
-"""Waits: when one is over, whatever happened to the clock meanwhile."""
+"""Another try: which failures may pass, when an attempt follows and when a wait is over; the breaker of a stage."""
 
 import errno
 from email.utils import parsedate_to_datetime

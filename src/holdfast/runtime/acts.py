@@ -78,7 +78,7 @@ class Preview(Plain):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Plain):
+class ActResult(Plain):
     """What an act did."""
 
     _tells: ClassVar[str] = "kind batch changed left_alone=_left buried? warning?"
@@ -135,10 +135,10 @@ class Acts:
         self.left[MEANWHILE] += len(changes) - len(landed)
         return landed
 
-    def result(self, kind: str, *, buried: int = 0, warning: str = "") -> Result:
+    def result(self, kind: str, *, buried: int = 0, warning: str = "") -> ActResult:
         """Tell what was done, and what was left alone."""
         left = tuple((+self.left).items())
-        return Result(kind=kind, batch=self._batch.name, changed=self.changed, left_alone=left, buried=buried,
+        return ActResult(kind=kind, batch=self._batch.name, changed=self.changed, left_alone=left, buried=buried,
                       warning=warning)  # fmt: skip
 
 

@@ -94,7 +94,7 @@ async def _wind_up() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-class _Process:
+class _SharedLoop:
     """The loop of this process, once there is one."""
 
     lock = threading.Lock()
@@ -103,24 +103,24 @@ class _Process:
 
 def shared() -> EventLoop:
     """Return the loop of this process."""
-    with _Process.lock:
-        if _Process.home is None:
-            _Process.home = EventLoop()
-        return _Process.home
+    with _SharedLoop.lock:
+        if _SharedLoop.home is None:
+            _SharedLoop.home = EventLoop()
+        return _SharedLoop.home
 
 
 def borrow(*, private: bool = False) -> EventLoop:
     """Return the loop for a run: that of the process, or one of its own where the run was begun by a coroutine on a
     loop of ours that waits for it. `give_back` it."""
     home = EventLoop(is_private=True) if private or this_thread.is_below else shared()
-    with _Process.lock:
+    with _SharedLoop.lock:
         home.users += 1
     return home
 
 
 def give_back(home: EventLoop) -> None:
     """Close a loop that was made for one run; that of the process stays."""
-    with _Process.lock:
+    with _SharedLoop.lock:
         home.users -= 1
     if home.is_private:
         home.close()
@@ -128,9 +128,9 @@ def give_back(home: EventLoop) -> None:
 
 def abandon(home: EventLoop) -> None:
     """Leave a blocked loop to what blocks it: whoever needs one next gets a new one."""
-    with _Process.lock:
-        if _Process.home is home:
-            _Process.home = None
+    with _SharedLoop.lock:
+        if _SharedLoop.home is home:
+            _SharedLoop.home = None
 
 
 class Loan:
@@ -177,16 +177,16 @@ def call(function: Callable[..., Any], *args: Any, loan: Loan | None = None) -> 
 
 def _forget() -> None:
     """A child that was forked has the loop, but not its thread."""
-    _Process.lock = threading.Lock()
-    _Process.home = None
+    _SharedLoop.lock = threading.Lock()
+    _SharedLoop.home = None
     this_thread.is_below = False
 
 
 def _end() -> None:
     """The process ends. A run that was left alone on a thread of its own dies with it: if its handlers were cancelled,
     that would look as if they had failed."""
-    if _Process.home is not None and not _Process.home.users:
-        _Process.home.close()
+    if _SharedLoop.home is not None and not _SharedLoop.home.users:
+        _SharedLoop.home.close()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -108,7 +108,7 @@ class OldCheckpoint(Strict, frozen=True, kw_only=True):
     history: list[HistoryEntry] = []
 
 
-class Pages(msgspec.Struct, frozen=True, kw_only=True):
+class PageMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Which pages of a stage are done, and what each cost."""
 
     stage_name: str
@@ -146,12 +146,12 @@ def read_checkpoint(data: bytes, what: str) -> OldCheckpoint:
     return found
 
 
-def read_pages(data: bytes, what: str) -> Pages:
+def read_pages(data: bytes, what: str) -> PageMetrics:
     """A file of pages that are done."""
     plain = plain_object(data, what)
     if not {"stage_name", "total_pages", "page_metrics"} <= plain.keys():
         raise NotOurs(f"{what} is not a checkpoint of pages: it has no stage_name, total_pages and page_metrics")
-    found = _convert(plain, Pages, what)
+    found = _convert(plain, PageMetrics, what)
     for key, metrics in found.page_metrics.items():
         if not key.isdigit() or metrics.get("page_num", int(key)) != int(key):
             raise NotOurs(f"{what}: the metrics under {key!r} are those of page {metrics.get('page_num')!r}")
@@ -244,7 +244,7 @@ class Arrived(Plain):
     act: str = PAGES_IMPORTED
 
 
-def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> Pages:
+def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> PageMetrics:
     """The file of pages, if it belongs to this pipeline: the stage, the folder, and the number of pages."""
     pages = read_pages(data, str(file))
     stage = next((each for each in pipeline.stages if each.name == pages.stage_name), None)
@@ -279,7 +279,7 @@ def take_over_pages(pipeline: Pipeline, file: Path, data: bytes, by: By, *, batc
                    found=found)  # fmt: skip
 
 
-def _compare(pipeline: Pipeline, pages: Pages, batch: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compare(pipeline: Pipeline, pages: PageMetrics, batch: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     made = pipeline.store.batch(batch)
     assert made is not None
     lost, found = [], []

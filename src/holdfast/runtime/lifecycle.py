@@ -1,5 +1,4 @@
-"""The facts beside its counts that the word for a batch rests on: that its source gave nothing, and that its last run
-ended in a way which running again does not change by itself."""
+"""The life of a batch as it is stored: its end, why a run halted, its seal and what came after that."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import HALTS, to_note
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
-from holdfast.core.model import Batch, Chunk, Commit, Course, State, Tolerance
+from holdfast.core.model import Batch, Chunk, Commit, Course, DeadLimit, State
 from holdfast.core.verify import RECONCILED, Reconciliation, to_publish, told_before
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, forward
@@ -72,7 +71,7 @@ def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
     if not halt.note:
         return dead > 0
     count, share, *_ = canonical.decode(halt.note)
-    return course.is_exceeded(Tolerance(count=count, share=share), dead, batch)
+    return course.is_exceeded(DeadLimit(count=count, share=share), dead, batch)
 
 
 def _goes_on(store: Store, batch: Batch) -> bool:
@@ -80,7 +79,7 @@ def _goes_on(store: Store, batch: Batch) -> bool:
     return batch.sealed_at is None and (batch.ingested_at is None or not store.is_settled(batch.id))
 
 
-def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance: Tolerance | None = None) -> None:
+def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance: DeadLimit | None = None) -> None:
     """Put on record how a run ended, where a status shall tell it, or would tell another reason from before. Not twice
     the same in a row, and not once nothing is left to do: the journal of a batch that has ended stays as it is."""
     now = lookup.batch_named(store, batch.name)

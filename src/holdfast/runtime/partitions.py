@@ -168,7 +168,7 @@ def _plain(at: Cursor | None) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class PartitionLease:
     """Who may commit for a range, and since when."""
 
     owner: str | None
@@ -254,16 +254,18 @@ def chunk_of(chunks: Sequence[Chunk], n: int) -> Chunk:
     return next(chunk for chunk in chunks if chunk.lo <= n < chunk.hi)
 
 
-def lease_of(store: Store, chunk: Chunk) -> Lease:
+def lease_of(store: Store, chunk: Chunk) -> PartitionLease:
     """Who holds the chunk. When it was last renewed follows from how long it was granted for."""
     if chunk.owner is None:
-        return Lease(owner=None, fence=chunk.fence, acquired_at=None, heartbeat_at=None, expires_at=None, is_live=False)
+        return PartitionLease(
+            owner=None, fence=chunk.fence, acquired_at=None, heartbeat_at=None, expires_at=None, is_live=False
+        )
     acquired = heartbeat = None
     for entry in backward(store, chunk, "claimed"):
         acquired = entry.at
         heartbeat = chunk.expires - (entry.told(journal.Claimed).expires - entry.at)
         break
-    return Lease(owner=chunk.owner, fence=chunk.fence, acquired_at=acquired, heartbeat_at=heartbeat,
+    return PartitionLease(owner=chunk.owner, fence=chunk.fence, acquired_at=acquired, heartbeat_at=heartbeat,
                  expires_at=chunk.expires, is_live=owners.is_live(chunk, store.now()),
                  by_its_clock=not store.capabilities.one_clock)  # fmt: skip
 

@@ -12,7 +12,7 @@ from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lifecycle, lookup
-from holdfast.runtime.acts import By, Result
+from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
     Changed,
@@ -152,7 +152,7 @@ class Pipeline(PipelineDefinition):
         """Let a paused batch continue: the next run does."""
         steer.resume(self.store, self._known(batch), _by(actor, reason))
 
-    def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> Result:
+    def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> ActResult:
         """Call a batch off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners
         are fenced off instead."""
         return steer.cancel(self.store, self._known(batch), _by(actor, reason), at_once=at_once)

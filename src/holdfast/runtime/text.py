@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Text for people: numbers, durations, moments, and commands that can be pasted."""
 
 import re
 import time

@@ -31,13 +31,13 @@ from holdfast.core.model import (
     Claim,
     Commit,
     Course,
+    DeadLimit,
     Item,
     ItemNo,
     Kind,
     NewItem,
     State,
     StoredItem,
-    Tolerance,
     Want,
     chain_of_batch,
 )
@@ -139,7 +139,7 @@ class Comparison(RuleBasedStateMachine):
           only=st.sampled_from([None, 0, 2, 5, 99]))  # fmt: skip
     def claim_with_care(self, owner: str, count: int | None, share: float | None, only: int | None) -> None:
         """Within a tolerance, or one item only."""
-        tolerance = Tolerance(count=count, share=share)
+        tolerance = DeadLimit(count=count, share=share)
         n = None if only is None else ItemNo(only)
         self._claim(Want(batch=self.batch, owner=owner, limit=2, seconds=30.0, tolerance=tolerance, only=n))
 

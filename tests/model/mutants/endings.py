@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import course
-from holdfast.core.model import Batch, BatchId, Commit, Course, Tolerance
+from holdfast.core.model import Batch, BatchId, Commit, Course, DeadLimit
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
@@ -215,7 +215,7 @@ def a_share_is_not_tolerated_or_not() -> Patch:
 
 
 def _judging(other: Any) -> Patch:
-    def wrongly(is_exceeded: Any, tolerance: Tolerance | None, dead: int, batch: Batch) -> Any:
+    def wrongly(is_exceeded: Any, tolerance: DeadLimit | None, dead: int, batch: Batch) -> Any:
         judged: Sequence[Any] = other(tolerance, dead) if tolerance is not None else (None, dead)
         return is_exceeded(*judged, batch)
 

@@ -19,7 +19,7 @@ from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.render import remember
 from holdfast.runtime import lifecycle
-from holdfast.runtime.acts import By, Preview, Result
+from holdfast.runtime.acts import ActResult, By, Preview
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store
@@ -156,7 +156,7 @@ def read_file(file: Path) -> bytes:
         raise UsageError(f"{file}: {error.strerror}; nothing was changed") from None
 
 
-def say_result(result: Result, as_json: bool, noun: str = "item") -> None:
+def say_result(result: ActResult, as_json: bool, noun: str = "item") -> None:
     """What an act did."""
     if as_json:
         render.document(result.as_dict())

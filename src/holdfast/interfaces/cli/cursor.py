@@ -246,7 +246,7 @@ def break_lease(name: NameArgument, partition: PartitionArgument = None, *, mann
         _carry_out(there, found, acts.to_same(there, found, partition), "Break the lease of", manner)
 
 
-def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: Manner) -> None:
+def _carry_out(there: Store, found: Batch, plan: acts.CursorPlan, verb: str, manner: Manner) -> None:
     if not goes_on(manner, plan.as_dict(), lambda: show_plan(plan, agreed=manner.yes and not manner.dry_run)):
         return
     concerned = [turn for turn in plan.parts if not turn.left]
@@ -258,7 +258,7 @@ def _carry_out(there: Store, found: Batch, plan: acts.Plan, verb: str, manner: M
         raise typer.Exit(1)
 
 
-def show_plan(plan: acts.Plan, *, agreed: bool = False) -> None:
+def show_plan(plan: acts.CursorPlan, *, agreed: bool = False) -> None:
     """What would be done, partition by partition; where that is agreed to already, what is done."""
     rows = [
         (

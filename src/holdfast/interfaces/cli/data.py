@@ -1,4 +1,4 @@
-"""`holdfast audit`: does the journal still hold, and does the store say what the journal says?"""
+"""The commands on data: `holdfast audit`, `export`, `import` and `events`."""
 
 import contextlib
 import copy

@@ -32,7 +32,7 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.runtime import lifecycle, lookup
-from holdfast.runtime.acts import By, Result
+from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.by_hand import fitted
@@ -216,7 +216,7 @@ def resolve(
         data = None if raw is None else fitted(there, found, raw, stage)
         fate = "counted as skipped" if data is None else f"done with the output {render.one_line(data.decode(), 60)}"
 
-        def act(by: By) -> Result:
+        def act(by: By) -> ActResult:
             return operations.resolve(there, found, by, item, output=data, stage=stage)
 
         _Letters(there, found, [item], None).decide("resolve", fate, manner, act)
@@ -239,7 +239,7 @@ class _Letters:
     def __init__(self, there: Store, batch: Batch, chosen: list[str] | None, code: str | None) -> None:
         self.there, self.batch, self.chosen, self.code = there, batch, chosen, code
 
-    def decide(self, verb: str, fate: str, manner: Manner, act: Callable[[By], Result]) -> None:
+    def decide(self, verb: str, fate: str, manner: Manner, act: Callable[[By], ActResult]) -> None:
         """Show what would happen, ask, do it, and say what happened."""
         check = lifecycle.check_goes_on if verb == "redrive" else lifecycle.check_open
         check(self.there, self.batch)
@@ -301,7 +301,7 @@ class _Letters:
         return count, keys
 
 
-def _settle(operation: Callable[..., Result], verb: str, fate: str, batch: str, chosen: list[str] | None,
+def _settle(operation: Callable[..., ActResult], verb: str, fate: str, batch: str, chosen: list[str] | None,
             code: str | None, manner: Manner) -> None:  # fmt: skip
     """One of the operations on dead letters: shown, agreed to, done."""
     with opened(manner.store) as there:

@@ -44,7 +44,7 @@ PATIENCE = 60.0
 
 
 @dataclass(slots=True)
-class Ledger:
+class DemoLedger:
     """What was promised, and whether it holds."""
 
     as_json: bool
@@ -79,7 +79,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Run a book through two stages, kill it half-way with SIGKILL, resume it, add up the money, verify the journal."""
-    ledger = Ledger(as_json)
+    ledger = DemoLedger(as_json)
     with _place(folder) as here:
         where = here / DEFAULT if store is None else Path(store).absolute()
         if where.exists():
@@ -101,7 +101,7 @@ def demo(
 class _Demo:
     """The acts, in their order."""
 
-    def __init__(self, here: Path, where: Path, pace: float, ledger: Ledger) -> None:
+    def __init__(self, here: Path, where: Path, pace: float, ledger: DemoLedger) -> None:
         self.here, self.where, self.ledger = here, where, ledger
         self.book = find_book()
         self.bill = here / "bill.jsonl"

@@ -1,4 +1,4 @@
-"""The commands that would put a reconciled batch right, in the order in which they work when they are typed."""
+"""The commands `holdfast reconcile`, `plan`, `reopen`, and what would put a reconciled batch right."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`holdfast reset` of a scan: resume at the checkpoint, begin again, or settle by hand."""
+"""`holdfast reset`: items begin again; partitions resume at their checkpoint, begin again, or are settled by hand."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Statistics as tables."""
+"""The commands that look: `holdfast status`, `show`, `why`, and statistics as tables."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How long an item may stand still, and a dead letter stay open, before somebody should look: kept with the batch."""
+"""What a batch remembers of its pipeline: stages, what identifies items, and the patience with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -77,9 +77,9 @@ class Tolerance:
         if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
             raise UsageError(f"Tolerance(share={share!r}): a share from 0 to 1, such as 0.01")
 
-    def facts(self) -> model.Tolerance:
+    def facts(self) -> model.DeadLimit:
         """What a store is asked to judge."""
-        return model.Tolerance(count=self.count, share=self.share)
+        return model.DeadLimit(count=self.count, share=self.share)
 
     def allowed(self, expected: int) -> int:
         """How many of all items may be dead once everything is settled."""

@@ -1,5 +1,4 @@
-"""A digest of what a handler does: of its syntax, so that comments, blank lines, docstrings, decorators and the layout
-of its source may change, and the code counts as the same."""
+"""A stage: a handler, the digest of its code, its hooks, and everything that is said about it."""
 
 import ast
 import functools

@@ -157,7 +157,7 @@ class Desk:
                 self._hear_beat(event)
             elif isinstance(event, ex.CheckpointReached):
                 yield from self._save(event)
-            elif isinstance(event, ex.Passed):
+            elif isinstance(event, ex.GateAnswer):
                 yield from self._passed(event)
             elif isinstance(event, ex.Broken):
                 yield from self._broken(event)
@@ -181,7 +181,7 @@ class Desk:
         else:
             hold.savings.append(event.saving)
 
-    def _passed(self, passed: ex.Passed) -> Effects:
+    def _passed(self, passed: ex.GateAnswer) -> Effects:
         question, outcomes = passed.question, passed.outcomes
         if not question.hold.lost:
             at = question.items[0].place.stage

@@ -192,7 +192,7 @@ class Question(NamedTuple):
     """Why the input of some of them is known to be gone."""
 
 
-class Passed(NamedTuple):
+class GateAnswer(NamedTuple):
     """What came of a question: items that may go on, and outcomes of those that may not."""
 
     question: Question
@@ -213,7 +213,7 @@ class Woken(NamedTuple):
     """There may be something to claim."""
 
 
-Event = Answer | Broken | CheckpointReached | Passed | Beat | Woken
+Event = Answer | Broken | CheckpointReached | GateAnswer | Beat | Woken
 
 
 # -- effects: what is asked for -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from holdfast.core.model import Item, Output
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.verify import GoesBack, Inspection, Stays, Verdict
 from holdfast.runtime.engine.assignment import clock
-from holdfast.runtime.engine.exchange import Passed, Question
+from holdfast.runtime.engine.exchange import GateAnswer, Question
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.runner import explain
@@ -58,7 +58,7 @@ class Gate:
                         outcomes.append(outcome)
             except BaseException as raised:  # noqa: BLE001 - the worker's thread raises it
                 error = raised
-            self.finished.put(Passed(question, cleared, outcomes, error))
+            self.finished.put(GateAnswer(question, cleared, outcomes, error))
 
 
 def ask(

@@ -1,4 +1,4 @@
-"""Tells the hooks of a pipeline and its stages about items that were buried, after that is durable."""
+"""The hooks of a run: of items that were buried, after that is durable, and of stages that are complete."""
 
 import logging
 import time

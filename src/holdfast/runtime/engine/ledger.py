@@ -1,4 +1,4 @@
-"""What this run has done so far: the figures behind progress and report."""
+"""The figures of a run so far, behind its progress and its report."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The life of one resource: opened by its function, closed by the rest of that, where it yields."""
+"""The resources of a run, each opened by its function and closed by the rest of it; those that a process keeps."""
 
 import asyncio
 import atexit
@@ -142,7 +142,7 @@ class _Entry:
         return owner is None or owner.resources.get(resource.name) is not resource
 
 
-class _Process:
+class _KeptResources:
     lock = threading.Lock()
     """Guards the entries and their users, never while something is opened; a resource's own lock is for that."""
     entries: dict[Resource, _Entry] = {}  # noqa: RUF012 - there is one process
@@ -153,21 +153,21 @@ def take_kept(
 ) -> Held:
     """Return the one of this process, opened if need be; `leave` it in the end."""
     with resource.opening:
-        with _Process.lock:
-            entry = _Process.entries.get(resource)
+        with _KeptResources.lock:
+            entry = _KeptResources.entries.get(resource)
             if entry is not None and not is_lost(entry.held):
                 entry.users += 1
                 return entry.held
         entry = _Entry(begin(), weakref.ref(owner), users=1)
-        with _Process.lock:
-            _Process.entries[resource] = entry
+        with _KeptResources.lock:
+            _KeptResources.entries[resource] = entry
         return entry.held
 
 
 def leave_kept(resource: Resource, held: Held) -> None:
     """Need it no longer. It stays open, unless nobody can ask for it again."""
-    with _Process.lock:
-        entry = _Process.entries.get(resource)
+    with _KeptResources.lock:
+        entry = _KeptResources.entries.get(resource)
         if entry is not None and entry.held is held:
             entry.users -= 1
     sweep_kept()
@@ -175,19 +175,19 @@ def leave_kept(resource: Resource, held: Held) -> None:
 
 def sweep_kept() -> None:
     """Close what nobody uses and nobody can ask for again."""
-    with _Process.lock:
-        stale = {r: e for r, e in _Process.entries.items() if not e.users and e.is_stale(r)}
+    with _KeptResources.lock:
+        stale = {r: e for r, e in _KeptResources.entries.items() if not e.users and e.is_stale(r)}
         for resource in stale:
-            del _Process.entries[resource]
+            del _KeptResources.entries[resource]
     _close(stale)
 
 
 def close_kept() -> None:
     """Close everything, the last first: the process ends. What a run still uses, which was left alone on a thread, dies
     with it."""
-    with _Process.lock:
-        unused = {r: e for r, e in _Process.entries.items() if not e.users}
-        _Process.entries = {r: e for r, e in _Process.entries.items() if e.users}
+    with _KeptResources.lock:
+        unused = {r: e for r, e in _KeptResources.entries.items() if not e.users}
+        _KeptResources.entries = {r: e for r, e in _KeptResources.entries.items() if e.users}
     _close(unused)
 
 
@@ -201,8 +201,8 @@ def _close(entries: Mapping[Resource, _Entry]) -> None:
 
 def _forget() -> None:
     """A child that was forked opens its own, and leaves those of its parent alone."""
-    _Process.lock = threading.Lock()
-    _Process.entries = {}
+    _KeptResources.lock = threading.Lock()
+    _KeptResources.entries = {}
 
 
 os.register_at_fork(after_in_child=_forget)

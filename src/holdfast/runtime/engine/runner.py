@@ -1,4 +1,4 @@
-"""What an exception of a handler means for its item."""
+"""One handler call, and the outcome that becomes of what it returned or raised."""
 
 import asyncio
 import os

@@ -118,7 +118,7 @@ class Session:
             self.inspector.close()
 
     @property
-    def tolerance(self) -> model.Tolerance | None:
+    def tolerance(self) -> model.DeadLimit | None:
         """What the store is asked to judge: how many may die before the run stops."""
         return self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None
 

@@ -17,10 +17,10 @@ from holdfast.core import retry
 from holdfast.core.course import is_exceeded
 from holdfast.core.errors import DiedAlike
 from holdfast.core.limits import WITHHELD_SECONDS, WITHHELD_TIMES
-from holdfast.core.model import Chunk, Tolerance
+from holdfast.core.model import Chunk, DeadLimit
 from holdfast.core.outcome import Failed, Lost, Outcome, excuse
 from holdfast.core.verify import is_enough_to_judge, is_too_much
-from holdfast.runtime.engine.exchange import Effect, Inspect, Look, LookAt, Passed, Question, StopRun
+from holdfast.runtime.engine.exchange import Effect, GateAnswer, Inspect, Look, LookAt, Question, StopRun
 from holdfast.runtime.engine.hold import Hold
 
 LIKE_THE_OTHERS = "it died like all the others, and was not buried"
@@ -39,7 +39,7 @@ class WithheldDeaths:
     """The deaths of one run that wait to be believed."""
 
     def __init__(self, batch: str, stages: Sequence[str], workers: int, *, active: bool, has_cap: bool,
-                 tolerance: Tolerance | None) -> None:  # fmt: skip
+                 tolerance: DeadLimit | None) -> None:  # fmt: skip
         self._batch, self._stages, self._has_cap, self._tolerance = batch, stages, has_cap, tolerance
         self._enough = retry.enough_alike(workers)
         self._active = active
@@ -185,7 +185,7 @@ class WithheldReturns:
                 known = {int(item.n): hold.known_lost.pop(item.n) for item in items if item.n in hold.known_lost}
                 yield Inspect(Question(hold, items, known))
 
-    def take(self, passed: Passed, outcomes: Sequence[Outcome], moment: float) -> Effects:
+    def take(self, passed: GateAnswer, outcomes: Sequence[Outcome], moment: float) -> Effects:
         """Hear what was said: ready, withheld, or an outcome."""
         hold = passed.question.hold
         self._free += 1

@@ -130,7 +130,7 @@ class Worker:
         if isinstance(message, Refusal):
             self._refuse(message.error)
             return ()
-        if isinstance(message, ex.Passed):
+        if isinstance(message, ex.GateAnswer):
             assert self.gate is not None
             self.gate.answered()
             if message.error is not None:

@@ -1,4 +1,4 @@
-"""Which outputs of a batch were made by the stages of today: replayed from the journal, one byte for each item."""
+"""Changed code: which outputs of a batch were made by the stages of today, and what is made again."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence

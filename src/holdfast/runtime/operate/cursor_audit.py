@@ -70,7 +70,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class CursorAudit:
     """What was found."""
 
     batch: str
@@ -250,7 +250,7 @@ def _in_order(places: Iterable[Cursor | None]) -> list[Cursor | None]:
     return sorted(found, key=cmp_to_key(_order))
 
 
-def audit(store: Store, batch: Batch, source: Readable) -> Audit:
+def audit(store: Store, batch: Batch, source: Readable) -> CursorAudit:
     """Count what the source holds up to every cursor, and find what was not delivered. Nothing is changed."""
     known = source_of(batch)
     described = canonical.decode(canonical.encode(source.describe()))
@@ -268,7 +268,7 @@ def audit(store: Store, batch: Batch, source: Readable) -> Audit:
         gaps += missed[: FINDINGS_LISTED - len(gaps)]
     dead = sum(borders(item) is None for item in each_item(store, batch.id, state=State.DEAD))
     notes = tuple(note for note in remarks(store, batch) if note.accumulates)
-    return Audit(batch=batch.name, parts=tuple(parts), gaps=tuple(gaps), dead_rows=dead, notes=notes)
+    return CursorAudit(batch=batch.name, parts=tuple(parts), gaps=tuple(gaps), dead_rows=dead, notes=notes)
 
 
 def _count(store: Store, batch: Batch, source: Readable, at: Standing) -> tuple[Count, list[Gap]]:

@@ -1,7 +1,7 @@
-"""What a person does to cursors: gather, decide, act. Each raises the fence, and the journal keeps who and why.
+"""Acts on cursors by people: gather, decide, act. Each raises the fence, and the journal keeps who and why.
 
-What would be done is made first, as a `Plan` that can be shown; then it is written, guarded by the state and epoch of
-every partition. What the owner of a partition does meanwhile cannot be committed any more.
+A `CursorPlan`, which can be shown, is made first; then it is carried out, guarded by the state and epoch of every
+partition. Nothing that the owner of a partition does meanwhile can be committed.
 
 A new batch that begins in the middle is paused until every partition has its checkpoint, so that no run takes it up
 half made and delivers everything again. A crash leaves it paused and noted as begun; the same command again finishes
@@ -22,7 +22,7 @@ from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Course, ItemNo, Key, Kind, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lifecycle, lookup
-from holdfast.runtime.acts import MEANWHILE, Acts, By, Result
+from holdfast.runtime.acts import MEANWHILE, ActResult, Acts, By
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.journal import forward
 from holdfast.runtime.operate import reconcile, state_document
@@ -93,7 +93,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CursorPlan:
     """What an act would do."""
 
     kind: str
@@ -115,7 +115,7 @@ def spoken(at: Cursor | None, rows: int) -> dict[str, Any]:
 # -- plans ----------------------------------------------------------------------------------------------------------
 
 
-def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> Plan:
+def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> CursorPlan:
     """Every partition, or one, before its first row."""
 
     def aim(at: Standing) -> tuple[Checkpoint, Shift]:
@@ -125,7 +125,7 @@ def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> Pl
 
 
 def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys: Sequence[str], *,
-              type_name: str | None = None, acc: Accumulated | None = None) -> Plan:  # fmt: skip
+              type_name: str | None = None, acc: Accumulated | None = None) -> CursorPlan:  # fmt: skip
     """One partition after the row that a person names; where the scan has one only, it need not be named."""
     found = list(standings(store, batch, partition))
     if len(found) != 1:
@@ -149,7 +149,7 @@ def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys
 
 
 def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str | None = None, *,
-             kind: str = RESET) -> Plan:  # fmt: skip
+             kind: str = RESET) -> CursorPlan:  # fmt: skip
     """Every partition, or one, as it stood when the state was exported. The partitions have to be the same."""
     state = state_document.read(data, name)
     state_document.check_source(state, source_of(batch), batch.name, name)
@@ -177,7 +177,7 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
     return _plan(store, batch, partition, kind, aim, origin, beyond=state.fence)
 
 
-def to_same(store: Store, batch: Batch, partition: str | None = None) -> Plan:
+def to_same(store: Store, batch: Batch, partition: str | None = None) -> CursorPlan:
     """Every partition that somebody holds, or one, taken from its owner: it goes on where it stands."""
     plan = _plan(store, batch, partition, BROKEN, lambda _: (None, Shift()), {})
     chunks = store.chunks(batch.id)
@@ -189,7 +189,7 @@ Aim = Callable[[Standing], tuple[Checkpoint | None, Shift]]
 
 
 def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim, origin: dict[str, Any],
-          beyond: int = 0) -> Plan:  # fmt: skip
+          beyond: int = 0) -> CursorPlan:  # fmt: skip
     lifecycle.check_goes_on(store, batch)
     chunks, now = store.chunks(batch.id), store.now()
     found = []
@@ -200,7 +200,7 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
         spoils = "acc" in origin and at.acc is not None and not isinstance(decided, str)
         found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
                           left=decided if isinstance(decided, str) else "", miscounts=spoils))  # fmt: skip
-    return Plan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
+    return CursorPlan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
 
 
 def owner_of(chunk: Chunk, now: float) -> str | None:
@@ -215,7 +215,7 @@ def _plain(at: Cursor | None) -> Any:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
+def carry_out(store: Store, batch: Batch, plan: CursorPlan, by: By) -> ActResult:
     """Write what was planned. A partition that moved to another state since is left alone."""
     lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
@@ -232,7 +232,7 @@ def carry_out(store: Store, batch: Batch, plan: Plan, by: By) -> Result:
     return acts.result(plan.kind)
 
 
-def _decide(plan: Plan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:
+def _decide(plan: CursorPlan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:
     if plan.kind == BROKEN and not held:
         return NOBODY
     if each.to is not None and each.to.cursor and (now.rows, now.cursor) != (each.at.rows, each.at.cursor):
@@ -409,10 +409,10 @@ def _payload(part: PartitionDocument) -> bytes:
     return canonical.encode(plain if part.identity is None else {**plain, "identity": part.identity})
 
 
-def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> Result:
+def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> ActResult:
     """Make the planned batch."""
     made = plant(store, plan, by, notes)
-    return Result(kind=plan.kind, batch=made.name, changed=len(plan.seeds))
+    return ActResult(kind=plan.kind, batch=made.name, changed=len(plan.seeds))
 
 
 # -- reset to a checkpoint, and results by hand ------------------------------------------------------------------------
@@ -423,7 +423,7 @@ DONE = "done: --from-start does it again"
 FRESH = "it resumes at its checkpoint anyway"
 
 
-def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> Plan:
+def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> CursorPlan:
     """What a reset would do: resume where each stands, or from its first row."""
     if from_start:
         return to_beginning(store, batch, partition)
@@ -435,10 +435,10 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
         decided = _decide_retry(at, chunk, "…", named=partition is not None)
         turns.append(Turn(at=at, to=None, shift=Shift(), owner=owner_of(chunk, now), fence=chunk.fence,
                           left=decided if isinstance(decided, str) else ""))  # fmt: skip
-    return Plan(kind=RESET, batch=batch.name, parts=tuple(turns), origin={"to": "its checkpoint"})
+    return CursorPlan(kind=RESET, batch=batch.name, parts=tuple(turns), origin={"to": "its checkpoint"})
 
 
-def retry(store: Store, batch: Batch, plan: Plan, by: By, *, named: bool) -> Result:
+def retry(store: Store, batch: Batch, plan: CursorPlan, by: By, *, named: bool) -> ActResult:
     """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
     that is done is left alone unless it is named."""
     lifecycle.check_goes_on(store, batch)
@@ -457,7 +457,7 @@ def _decide_retry(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Ch
     return FRESH if isinstance(decided, str) else decided
 
 
-def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | None) -> Result:
+def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | None) -> ActResult:
     """Settle a partition by hand: done with the result that a person gives, or without one skipped. It counts as it is
     given: no further row of the partition is read."""
     lifecycle.check_open(store, batch)
@@ -465,11 +465,11 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     if borders(item) is None:
         raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")
     if item.place.state not in (State.DEAD, State.PENDING):
-        return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((f"{item.place.state} already", 1),))
+        return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((f"{item.place.state} already", 1),))
     if item.place.state is State.PENDING:
         item = _taken_out(store, batch, by, item)
         if item.place.state is not State.DEAD:
-            return Result(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),))
+            return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),))
     facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
     if result is None:
         place = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=1, **facts)

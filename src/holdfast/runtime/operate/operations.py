@@ -1,4 +1,4 @@
-"""What an act would do, before it is done: how many items, who holds them, what was paid for what would go."""
+"""Operators' acts on items (redrive, resolve, discard, reset), and what each would do before it is done."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lifecycle, lookup
-from holdfast.runtime.acts import Acts, By, Preview, Result
+from holdfast.runtime.acts import ActResult, Acts, By, Preview
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
@@ -106,7 +106,7 @@ Decide = Callable[[StoredItem], Change | str]
 
 def redrive(
     store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
-) -> Result:
+) -> ActResult:
     """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
     lifecycle.check_goes_on(store, batch)
     stages = len(lookup.stage_names(batch))
@@ -123,7 +123,7 @@ def redrive(
 
 def discard(
     store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
-) -> Result:
+) -> ActResult:
     """Give dead letters up, those named or all of them: they count as cancelled from now on."""
     stages = len(lookup.stage_names(batch))
 
@@ -137,7 +137,7 @@ def discard(
 
 def resolve(
     store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None, stage: Stage | None = None
-) -> Result:
+) -> ActResult:
     """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
     keeps its outputs in files, the output becomes such a file. It has to fit what the last stage returns, as far as
     that is known: from `stage`, else from what the batch remembers."""
@@ -161,7 +161,7 @@ def resolve(
                   at_end=file.publish if file is not None else None)  # fmt: skip
 
 
-def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> Result:
+def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> ActResult:
     """Begin again at a stage, in a new epoch and with no attempts used: one item, or all that have begun.
 
     An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
@@ -181,13 +181,13 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
     left = Counter[str]()
     for part in parts:
         left.update(dict(part.left_alone))
-    return Result(
+    return ActResult(
         kind="reset", batch=batch.name, changed=sum(part.changed for part in parts), left_alone=tuple(left.items()),
         warning=next((part.warning for part in parts if part.warning), ""),
     )  # fmt: skip
 
 
-def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> Result:
+def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> ActResult:
     decide = _Reset(store, batch, target, by, in_flight=owners.is_live(chunk, store.now()))
     items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
     return act_on(store, batch, items, decide, kind="reset", by=by, seize=True)
@@ -253,7 +253,7 @@ def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code:
 def act_on(
     store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False,
     at_end: Callable[[int], str] | None = None,
-) -> Result:  # fmt: skip
+) -> ActResult:  # fmt: skip
     """Decide and write, group by group: memory stays flat, and no transaction is long. `at_end` is told how many items
     changed, before anybody looks whether the batch has come to its end; it returns a warning, or nothing."""
     lifecycle.check_open(store, batch)

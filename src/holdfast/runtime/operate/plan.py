@@ -1,4 +1,4 @@
-"""What a run would do and why, as a value: nothing of it is done, and nothing changes it."""
+"""The plan of a run: what it would do with every item and why, with a forecast; nothing is changed."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

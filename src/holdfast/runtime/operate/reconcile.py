@@ -1,4 +1,4 @@
-"""The keys of a source against the keys of a batch: what was never created, and what the source has no more."""
+"""The reconciliation of a batch: what should be there, what is recorded, what is there; and its end, if it has come."""
 
 import logging
 from collections import Counter

@@ -11,7 +11,7 @@ from holdfast.core.model import Batch
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, is_too_much
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, By, Preview, Result, grouped
+from holdfast.runtime.acts import MEANWHILE, ActResult, By, Preview, grouped
 from holdfast.runtime.lifecycle import check_goes_on, end_in_the_way
 from holdfast.runtime.operate.reconcile import Findings
 from holdfast.runtime.text import many
@@ -58,7 +58,7 @@ def check_share(wanted: Preview, share: float) -> None:
         )
 
 
-def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
+def repair(store: Store, batch: Batch, findings: Findings, by: By) -> ActResult:
     """Send every item back whose output is missing or different, each guarded by the state it was found in."""
     check_goes_on(store, batch)
     stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
@@ -69,7 +69,7 @@ def repair(store: Store, batch: Batch, findings: Findings, by: By) -> Result:
         moved_on += len(group) - landed
     left = ((MEANWHILE, moved_on),) if moved_on else ()
     warning = end_in_the_way(store, batch) if changed else ""
-    return Result(kind="rewound", batch=batch.name, changed=changed, left_alone=left, warning=warning)
+    return ActResult(kind="rewound", batch=batch.name, changed=changed, left_alone=left, warning=warning)
 
 
 def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | None:

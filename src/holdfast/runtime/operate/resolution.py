@@ -19,7 +19,7 @@ from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
 from holdfast.runtime import lifecycle, lookup
-from holdfast.runtime.acts import Acts, By, Preview, Result, grouped
+from holdfast.runtime.acts import ActResult, Acts, By, Preview, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.operate import reconcile
 from holdfast.runtime.status import orphans
@@ -163,7 +163,7 @@ def _preview(
 
 def resolve_orphans(
     store: Store, batch: Batch, by: By, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
-) -> Result:
+) -> ActResult:
     """Resolve the orphans that are named, or all of the batch. What is no orphan, or moved on meanwhile, is left."""
     acts, buried = Acts(store, batch, by), 0
     for group in _groups(_chosen(store, batch, items, acts.left)):
@@ -250,7 +250,7 @@ def preview_lift(store: Store, batch: Batch) -> orphans.Blame | None:
     return orphans.blame_of(store, batch, _free(store, batch), now=store.now())
 
 
-def lift_blame(store: Store, batch: Batch, by: By) -> Result:
+def lift_blame(store: Store, batch: Batch, by: By) -> ActResult:
     """Take the blame from every part that nobody holds; nothing becomes of its items."""
     lifecycle.check_goes_on(store, batch)
     carriers = orphans.find_carriers(store.chunks(batch.id), now=store.now())
@@ -259,7 +259,7 @@ def lift_blame(store: Store, batch: Batch, by: By) -> Result:
     for some in grouped(free):
         acts.write(LIFTED, list(_naming(store, some)), seize=True, lifts=True)
     held = len(carriers) - len(free)
-    return Result(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=((AT_WORK, held),) if held else ())
+    return ActResult(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=((AT_WORK, held),) if held else ())
 
 
 def _free(store: Store, batch: Batch) -> list[Chunk]:

@@ -9,7 +9,7 @@ from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor, Standing, fingerprint
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import Batch, Checkpoint, Chunk, ItemNo, Key
-from holdfast.runtime.partitions import Lease, chunk_of, identity_of, last_two, lease_of, source_of, standings
+from holdfast.runtime.partitions import PartitionLease, chunk_of, identity_of, last_two, lease_of, source_of, standings
 from holdfast.stores.base import Store
 
 FORMAT = "holdfast cursor state"
@@ -208,7 +208,7 @@ def _checkpoint(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, An
     }
 
 
-def _lease(held: Lease) -> dict[str, Any]:
+def _lease(held: PartitionLease) -> dict[str, Any]:
     return {
         "owner": held.owner,
         "fence": held.fence,

@@ -17,7 +17,7 @@ from holdfast.core.model import Batch, Change, Course, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Acts, By, Preview, Result
+from holdfast.runtime.acts import ActResult, Acts, By, Preview
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate import reconcile
@@ -45,11 +45,11 @@ def resume(store: Store, batch: Batch, by: By) -> Batch:
     return store.amend(batch.id, to_steer(Course.OPEN, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
 
 
-def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> Result:
+def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> ActResult:
     """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun again. With
     `at_once`, owners at work are fenced off: what they do is not committed."""
     if is_finished(store, batch):
-        return Result(kind="cancelled", batch=batch.name, changed=0)
+        return ActResult(kind="cancelled", batch=batch.name, changed=0)
     store.amend(batch.id, to_steer(Course.CANCELLED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor)
     result = clear(store, batch, by, code=CANCELLED, at_once=at_once)
     reconcile.look_for_end(store, batch, actor=by.actor)
@@ -87,7 +87,7 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Prev
 # -- what is left over ------------------------------------------------------------------------------------------------
 
 
-def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = False) -> Result:
+def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = False) -> ActResult:
     """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
     acts, in_flight = Acts(store, batch, by), 0
     for chunk in store.chunks(batch.id):
@@ -97,7 +97,7 @@ def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = Fals
             rest = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING)
             _clear_items(acts, batch, rest, by, code, seize=chunk.owner is not None)
     left = ((IN_FLIGHT, in_flight),) if in_flight else ()
-    return Result(kind="cancelled", batch=batch.name, changed=acts.changed, left_alone=left)
+    return ActResult(kind="cancelled", batch=batch.name, changed=acts.changed, left_alone=left)
 
 
 def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: By, code: str, *, seize: bool) -> None:

@@ -149,7 +149,7 @@ class Parser(Protocol):
     flawed: bool
     """Whether there may be malformed ones among the rows of the last block."""
 
-    def parse(self, data: bytes, at_end: bool, place: "Place") -> list[Any] | None:
+    def parse(self, data: bytes, at_end: bool, place: "RowPlace") -> list[Any] | None:
         """The rows of a block; None if it ends within one."""
         ...
 
@@ -161,7 +161,7 @@ class Parser(Protocol):
         """Where each row of a block ends; a row that goes on beyond it is left out."""
         ...
 
-    def overlong(self, head: bytes, place: "Place") -> Any:
+    def overlong(self, head: bytes, place: "RowPlace") -> Any:
         """What to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
         ...
 
@@ -368,11 +368,11 @@ class LineFile:
             except LineTooLongError as long:
                 head = long.head
                 blocks.pass_over_line()
-                yield [parser.overlong(head, Place(lines, at))], at, blocks.offset, b""
+                yield [parser.overlong(head, RowPlace(lines, at))], at, blocks.offset, b""
                 continue
             if block is None:
                 return
-            rows = parser.parse(block.data, block.at_end, Place(lines, at))
+            rows = parser.parse(block.data, block.at_end, RowPlace(lines, at))
             if rows is None:
                 beyond = len(block.data)
                 continue
@@ -384,7 +384,7 @@ class LineFile:
                 raise parser.trouble
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """Where a block begins."""
 
     lines: "LineNumbers"

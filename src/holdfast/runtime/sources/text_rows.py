@@ -21,7 +21,7 @@ from holdfast.core.limits import PAYLOAD_BYTES, PREVIEW_BYTES
 from holdfast.runtime.sources import text_file
 from holdfast.runtime.sources.base import Malformed
 from holdfast.runtime.sources.streams import Blocks, LineTooLongError, count_lines, has_byte_lines
-from holdfast.runtime.sources.text_file import LineFile, Place
+from holdfast.runtime.sources.text_file import LineFile, RowPlace
 
 Rows = list[dict[str, str] | Malformed]
 
@@ -49,7 +49,7 @@ class RowParser:
         self._names = list(names)
         self._make = _maker(self._names)
 
-    def overlong(self, head: bytes, place: Place) -> UsageError:
+    def overlong(self, head: bytes, place: RowPlace) -> UsageError:
         """A line without end means that the file is not a CSV file."""
         raise self.too_long(head, place.line)
 
@@ -78,7 +78,7 @@ class RowParser:
         self.taken = len(data)
         return None
 
-    def parse(self, data: bytes, at_end: bool, place: Place) -> Rows | None:
+    def parse(self, data: bytes, at_end: bool, place: RowPlace) -> Rows | None:
         """The rows of a block; None if it ends within one, and there is more to come."""
         self.taken, self.flawed = len(data), False
         try:
@@ -128,7 +128,7 @@ class RowParser:
             return map(str.split, filter(None, text.split("\n")), repeat(self._delimiter))
         return filter(None, csv.reader(io.StringIO(text, newline=""), **self._dialect))
 
-    def _carefully(self, data: bytes, at_end: bool, place: Place) -> Rows | None:
+    def _carefully(self, data: bytes, at_end: bool, place: RowPlace) -> Rows | None:
         """Row by row; what is no row is told with its place."""
         self.flawed = True
         rows: Rows = []
@@ -162,7 +162,7 @@ class RowParser:
             "lines: close it, or give quotechar=None if quotes are ordinary characters"
         )
 
-    def _malformed(self, careful: "_Careful", why: str, place: Place) -> Malformed:
+    def _malformed(self, careful: "_Careful", why: str, place: RowPlace) -> Malformed:
         where = f"{self._name}:{place.line + careful.first}"
         return Malformed(raw=b"".join(careful.of_row), why=why, where=where, byte=place.byte(careful.began))
 
@@ -351,7 +351,7 @@ class ValueParser:
         self._name = name
         self._decode = msgspec.json.Decoder().decode
 
-    def parse(self, data: bytes, at_end: bool, place: Place) -> list[Any]:
+    def parse(self, data: bytes, at_end: bool, place: RowPlace) -> list[Any]:
         """The values of a block: all at once where nothing is wrong with any."""
         self.taken, self.flawed = len(data), False
         lines = data.split(b"\n")
@@ -375,13 +375,13 @@ class ValueParser:
         """A line is a value: every line's end is a border."""
         return True
 
-    def overlong(self, head: bytes, place: Place, number: int = 0, start: int = 0) -> Malformed:
+    def overlong(self, head: bytes, place: RowPlace, number: int = 0, start: int = 0) -> Malformed:
         """Its beginning."""
         self.flawed = True
         why = f"has more than {text_file.LINE_BYTES:,} bytes; this is its beginning"
         return self._malformed(head[:PREVIEW_BYTES], why, place.line + number, place.byte(start))
 
-    def _value(self, line: bytes, number: int, start: int, place: Place) -> list[Any]:
+    def _value(self, line: bytes, number: int, start: int, place: RowPlace) -> list[Any]:
         if not line or line.isspace():
             return []
         if len(line) >= text_file.LINE_BYTES:

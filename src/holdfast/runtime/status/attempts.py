@@ -1,4 +1,4 @@
-"""Exact quantiles of more numbers than fit in memory.
+"""The attempts of a batch as its journal tells them, and exact quantiles of more numbers than fit in memory.
 
 A column takes all numbers of one kind as they come by, in blocks. It counts, sums and sorts them into a histogram,
 and holds them while there is room. Where there was none, the numbers are read again: a pass sorts them into 65,536

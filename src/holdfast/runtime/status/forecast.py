@@ -1,4 +1,4 @@
-"""What is left of a batch, or what a run would do, would take and cost: from what attempts so far took and cost."""
+"""The forecast: what is left of a batch, or what a run would take and cost, from what attempts so far took and cost."""
 
 from array import array
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""A row that was buried, as people read it: what stood in it, and where it stood."""
+"""The story of one item: what happened to it, why it is where it is, and what a person can do."""
 
 import re
 from collections.abc import Iterator

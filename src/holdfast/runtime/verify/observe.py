@@ -1,4 +1,4 @@
-"""The digests of outputs that the journal has for the items of a chunk."""
+"""What is observed of a batch: its recorded outputs and files, against the digests that the journal has."""
 
 from array import array
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""An item that came again with another payload, where the user passed `changed="rerun"`: it begins again with it."""
+"""The recheck of recorded outputs, what goes back because of it, and items that came with another payload."""
 
 from array import array
 from collections import deque

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.model import BatchId, Commit, Course, ItemNo, State, Tolerance, chain_of_batch
+from holdfast.core.model import BatchId, Commit, Course, DeadLimit, ItemNo, State, chain_of_batch
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Settled
@@ -66,7 +66,7 @@ def check_sums(store: Store, batch: BatchId) -> None:
         raise Violation(f"{admitted} items were admitted, there are {states.total()}")
 
 
-def is_over(tolerance: Tolerance, store: Store, batch: BatchId, ended: bool) -> bool:
+def is_over(tolerance: DeadLimit, store: Store, batch: BatchId, ended: bool) -> bool:
     """Whether there are more dead letters than tolerated, counted one by one."""
     dead = len(store.items(batch, state=State.DEAD, limit=EVERYTHING))
     if tolerance.count is not None and dead > tolerance.count:

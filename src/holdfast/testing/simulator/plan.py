@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.model import Tolerance
+from holdfast.core.model import DeadLimit
 from holdfast.core.retry import Policy
 
 LEASE = 30.0
@@ -78,7 +78,7 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How often a receiver asks for events."""
     deaf: float
     """How often nobody learns that it heard."""
-    tolerance: Tolerance | None
+    tolerance: DeadLimit | None
     watched: bool
     """Whether items are counted one by one after every change."""
     every: int = 0
@@ -237,7 +237,7 @@ def _cap(rng: Random, policies: list[Policy], groups: list[list[tuple[object, by
     return int(most * sum(map(len, groups)) * (0.2 + 0.8 * rng.random()))
 
 
-def _tolerance(rng: Random) -> Tolerance:
+def _tolerance(rng: Random) -> DeadLimit:
     if rng.random() < 0.6:
-        return Tolerance(count=int(rng.random() * 3))
-    return Tolerance(share=rng.random() * 0.4)
+        return DeadLimit(count=int(rng.random() * 3))
+    return DeadLimit(share=rng.random() * 0.4)

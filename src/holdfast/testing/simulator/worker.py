@@ -415,7 +415,7 @@ class SimulatedWorker:
                 cleared.append(item)
             else:
                 outcomes.append(Lost(item, broken, "its input is gone"))
-        self.tell(ex.Passed(question, cleared, outcomes))
+        self.tell(ex.GateAnswer(question, cleared, outcomes))
 
     # -- ranges -------------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ def named(name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class QueryShape:
     """What is read of a table or a query."""
 
     origin: Any
@@ -134,7 +134,7 @@ class Shape:
 
 
 def shape_of_table(connection: "Connection", name: str, schema: str | None, *, cursor: str, key: Sequence[str],
-             columns: Sequence[str] | None, what: str, unsafe: bool) -> Shape:  # fmt: skip
+             columns: Sequence[str] | None, what: str, unsafe: bool) -> QueryShape:  # fmt: skip
     """The shape of a table or a view, as the database describes it."""
     sa = sqlalchemy()
     inspector = sa.inspect(connection)
@@ -151,7 +151,7 @@ def shape_of_table(connection: "Connection", name: str, schema: str | None, *, c
     origin = sa.table(name, *[sa.column(each["name"], each["type"]) for each in found], schema=schema)
     shown = tuple(columns) if columns is not None else tuple(known)
     tie = tuple(each for each in key if each != cursor)
-    return Shape(
+    return QueryShape(
         origin=origin, names=shown, shown=tuple(origin.c[each] for each in shown), key=tie,
         order=tuple(_as_stored(origin.c[each], dialect) for each in (cursor, *tie)),
         may_be_null=bool(known[cursor].get("nullable", True)),
@@ -161,7 +161,7 @@ def shape_of_table(connection: "Connection", name: str, schema: str | None, *, c
 
 
 def shape_of_query(connection: "Connection", statement: str, params: dict[str, Any], *, cursor: str, key: Sequence[str],
-             what: str) -> Shape:  # fmt: skip
+             what: str) -> QueryShape:  # fmt: skip
     """The shape of a query: its columns as the database names them, of types that only their values show."""
     sa = sqlalchemy()
     text = sa.text(f"SELECT * FROM ({statement}\n) AS q WHERE 1 = 0")  # noqa: S608 - it is the user's own statement
@@ -174,7 +174,7 @@ def shape_of_query(connection: "Connection", statement: str, params: dict[str, A
     types = exact_types(connection, asked.cursor, (cursor, *tie), what)
     columns = [sa.column(each, types.get(each)) for each in names]
     origin = sa.text(f"{statement}\n").bindparams(**params).columns(*columns).subquery("q")
-    return Shape(
+    return QueryShape(
         origin=origin, names=names, shown=tuple(origin.c[each] for each in names), key=tie,
         order=tuple(origin.c[each] for each in (cursor, *tie)), may_be_null=True,
         null_keys=tuple(origin.c[each] for each in tie),

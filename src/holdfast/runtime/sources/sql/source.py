@@ -19,7 +19,7 @@ from holdfast.core.model import Key
 from holdfast.runtime.sources import listing
 from holdfast.runtime.sources.base import Final, Outage, Since, Span, Waits, rows_of
 from holdfast.runtime.sources.sql import columns as shapes
-from holdfast.runtime.sources.sql.columns import Shape
+from holdfast.runtime.sources.sql.columns import QueryShape
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
 from holdfast.runtime.sources.sql.horizon import BEFORE, Settling, Where
 from holdfast.runtime.text import Duration, many, seconds
@@ -106,7 +106,7 @@ class SqlSource:
         self.unsafe_cursor = unsafe_cursor
         self.settling = Settling(seconds(settle, f"{what}: settle"), clock)
         self.database = Database(database, what)
-        self._shape: Shape | None = None
+        self._shape: QueryShape | None = None
 
     def __repr__(self) -> str:
         return f"<{self.what} in {self.database.name}>"
@@ -226,13 +226,13 @@ class SqlSource:
             )
         return Since(more=max(0, now["rows"] - max(before["rows"], handled)))
 
-    def _identity(self, connection: "Connection", shape: Shape) -> dict[str, Any]:
+    def _identity(self, connection: "Connection", shape: QueryShape) -> dict[str, Any]:
         """How many rows there are, and the last of them."""
         newest = self._newest(connection)
         last = None if newest is None else cursors.to_plain(newest)
         return {"rows": self._count(connection, shape) + self._nulls(connection, shape), "last": last}
 
-    def _nulls(self, connection: "Connection", shape: Shape) -> int:
+    def _nulls(self, connection: "Connection", shape: QueryShape) -> int:
         """Rows without a cursor that are delivered."""
         if self.nulls != "first" or not shape.may_be_null:
             return 0
@@ -240,14 +240,14 @@ class SqlSource:
         asked = self._filter(sa.select(sa.func.count()).select_from(shape.origin), shape)
         return int(connection.execute(asked.where(shape.order[0].is_(None))).scalar_one())
 
-    def _count(self, connection: "Connection", shape: Shape, until: Cursor | None = None) -> int:
+    def _count(self, connection: "Connection", shape: QueryShape, until: Cursor | None = None) -> int:
         """How many rows have a cursor, up to one and with it."""
         sa, values = sqlalchemy(), self._values(shape)
         if until is not None:
             values = values.where(rows_until(shape.order, self._place(until), self.database.dialect))
         return connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
 
-    def _borders(self, connection: "Connection", shape: Shape, widths: Sequence[int]) -> Iterator[Cursor]:
+    def _borders(self, connection: "Connection", shape: QueryShape, widths: Sequence[int]) -> Iterator[Cursor]:
         """The last row of each range. From one to the next, so that the index is walked once however many there are."""
         values = self._values(shape).order_by(*shape.order)
         found: Any = None
@@ -266,20 +266,20 @@ class SqlSource:
         """What the source is, as data."""
         raise NotImplementedError
 
-    def _shape_of(self, connection: "Connection") -> Shape:
+    def _shape_of(self, connection: "Connection") -> QueryShape:
         raise NotImplementedError
 
-    def _filter(self, statement: Any, shape: Shape) -> Any:
+    def _filter(self, statement: Any, shape: QueryShape) -> Any:
         return statement
 
-    def _shaped(self, connection: "Connection") -> Shape:
+    def _shaped(self, connection: "Connection") -> QueryShape:
         if self._shape is None:
             shape = self._shape_of(connection)
             self._refuse_nulls(connection, shape)
             self._shape = shape
         return self._shape
 
-    def _refuse_nulls(self, connection: "Connection", shape: Shape) -> None:
+    def _refuse_nulls(self, connection: "Connection", shape: QueryShape) -> None:
         """NULL compares with nothing: rows without a cursor or a key would be passed over without a word."""
         sa = sqlalchemy()
         bad = [(column, column.name, "key") for column in shape.null_keys]
@@ -295,7 +295,7 @@ class SqlSource:
                     f"knows where to read on: give every row one, or {then}"
                 )
 
-    def _exists(self, connection: "Connection", shape: Shape, condition: Any) -> bool:
+    def _exists(self, connection: "Connection", shape: QueryShape, condition: Any) -> bool:
         sa = sqlalchemy()
         asked = self._filter(sa.select(sa.literal(1)).select_from(shape.origin), shape).where(condition).limit(1)
         return connection.execute(asked).first() is not None
@@ -312,7 +312,7 @@ class SqlSource:
                 rows = list(connection.execute(self._valued_rows(shape, place, until)))
         return self._paged(rows, shape)
 
-    def _null_rows(self, shape: Shape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
+    def _null_rows(self, shape: QueryShape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
         """Rows without a cursor, in the order of their keys."""
         statement = self._select(shape).where(shape.order[0].is_(None))
         dialect = self.database.dialect
@@ -322,7 +322,7 @@ class SqlSource:
             statement = statement.where(rows_until(shape.order[1:], self._place(until)[1:], dialect))
         return statement.order_by(*shape.order[1:]).limit(self.page)
 
-    def _valued_rows(self, shape: Shape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
+    def _valued_rows(self, shape: QueryShape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
         dialect = self.database.dialect
         statement = self._select(shape)
         if shape.may_be_null:
@@ -335,11 +335,11 @@ class SqlSource:
             statement = statement.where(rows_until(shape.order, self._place(until), dialect))
         return statement.order_by(*shape.order).limit(self.page)
 
-    def _select(self, shape: Shape) -> Any:
+    def _select(self, shape: QueryShape) -> Any:
         order = [column.label(f"hf_{at}") for at, column in enumerate(shape.order)]
         return self._filter(sqlalchemy().select(*shape.shown, *order).select_from(shape.origin), shape)
 
-    def _values(self, shape: Shape) -> Any:
+    def _values(self, shape: QueryShape) -> Any:
         """The order columns of every row that has a cursor."""
         found = self._filter(sqlalchemy().select(*shape.order).select_from(shape.origin), shape)
         return found.where(shape.order[0].is_not(None)) if shape.may_be_null else found
@@ -351,19 +351,19 @@ class SqlSource:
         found = connection.execute(last).first()
         return None if found is None else _cursor(tuple(found), shape.key)
 
-    def _first(self, connection: "Connection", shape: Shape, after: Cursor | None) -> Cursor | None:
+    def _first(self, connection: "Connection", shape: QueryShape, after: Cursor | None) -> Cursor | None:
         """The first row after a cursor."""
         found = connection.execute(self._after(shape, after).order_by(*shape.order).limit(1)).first()
         return None if found is None else _cursor(tuple(found), shape.key)
 
-    def _after(self, shape: Shape, after: Cursor | None) -> Any:
+    def _after(self, shape: QueryShape, after: Cursor | None) -> Any:
         """The order columns of every row that has a cursor, after one."""
         values = self._values(shape)
         if after is not None and (place := self._place(after))[0] is not None:
             values = values.where(rows_after(shape.order, place, self.database.dialect))
         return values
 
-    def _paged(self, rows: list[Any], shape: Shape) -> SqlPage:
+    def _paged(self, rows: list[Any], shape: QueryShape) -> SqlPage:
         width = len(shape.names)
         places = [tuple(row[width:]) for row in rows]
         if not self.unsafe_cursor:
@@ -384,7 +384,7 @@ class SqlSource:
         if self._shape is None:
             with self.database.connect() as connection:
                 self._shaped(connection)
-        shape = cast("Shape", self._shape)
+        shape = cast("QueryShape", self._shape)
         tie = at.tiebreaker
         if isinstance(tie, dict):
             missing = [name for name in shape.key if name not in tie]
@@ -453,11 +453,11 @@ class Table(SqlSource):
             return None if self.where is None else normalised(self.where)
         return {name: str(value) for name, value in self.where.items()}
 
-    def _shape_of(self, connection: "Connection") -> Shape:
+    def _shape_of(self, connection: "Connection") -> QueryShape:
         return shapes.shape_of_table(connection, self.name, self.schema, cursor=self.cursor, key=self.key,
                                columns=self._columns, what=self.what, unsafe=self.unsafe_cursor)  # fmt: skip
 
-    def _filter(self, statement: Any, shape: Shape) -> Any:
+    def _filter(self, statement: Any, shape: QueryShape) -> Any:
         if self.where is None:
             return statement
         if isinstance(self.where, str):
@@ -507,7 +507,7 @@ class Query(SqlSource):
             "nulls": self.nulls,
         }
 
-    def _shape_of(self, connection: "Connection") -> Shape:
+    def _shape_of(self, connection: "Connection") -> QueryShape:
         return shapes.shape_of_query(
             connection, as_text(self.statement), self.params, cursor=self.cursor, key=self.key, what=self.what
         )

@@ -5,7 +5,6 @@ The calling thread holds the lease and writes. The handler runs on it, or on a t
 
 import logging
 import math
-import os
 import queue
 import threading
 import time
@@ -21,11 +20,11 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Reached, Settled
 from holdfast.runtime.engine.assignment import Assignment, clock
+from holdfast.runtime.engine.commits import new_commit_id, write
 from holdfast.runtime.engine.exchange import NEVER, Answer, CheckpointReached, Deadline
 from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
 from holdfast.runtime.engine.hold import Hold, Saving
 from holdfast.runtime.engine.pools import Finished, Refusal
-from holdfast.runtime.engine.writing import write
 from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.driver")
@@ -34,10 +33,6 @@ LOOK_SECONDS = 0.2
 """How often the lease is looked at while a handler is at work beside."""
 LEAST_WAIT = 0.01
 """How soon, at the earliest, a handler is looked at again."""
-
-
-def new_commit_id() -> bytes:
-    return os.urandom(16)
 
 
 class Left(StrEnum):

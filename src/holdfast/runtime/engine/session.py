@@ -16,10 +16,10 @@ from holdfast.core.model import Batch, Chunk, ItemNo, Kind, NewItem, State, Want
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.commits import new_commit_id
 from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interrupts, Role
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite, Purse
-from holdfast.runtime.engine.driver import new_commit_id
 from holdfast.runtime.engine.exchange import Rules
 from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.heartbeat import Heartbeat

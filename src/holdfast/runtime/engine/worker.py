@@ -18,6 +18,7 @@ from holdfast.core.settle import NOTHING, booked
 from holdfast.runtime import lifecycle
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.commits import write
 from holdfast.runtime.engine.control import Control, Role
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import NEVER
@@ -27,7 +28,6 @@ from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished, Refusal, Tried, Unable
 from holdfast.runtime.engine.stages import StageDriver
-from holdfast.runtime.engine.writing import write
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.status import orphans
 from holdfast.runtime.text import many

@@ -29,8 +29,9 @@ from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Signals
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.commits import new_commit_id
 from holdfast.runtime.engine.control import Control, Interrupts
-from holdfast.runtime.engine.driver import LoneHold, new_commit_id
+from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.engine.hold import killed_text, trouble_of
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.engine.processes import Host

@@ -18,6 +18,7 @@ from holdfast.core.limits import BLAME
 from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.commits import Sending
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import (
     Appetite,
@@ -31,7 +32,6 @@ from holdfast.runtime.engine.dispatch import (
 )
 from holdfast.runtime.engine.hold import Hold, Saving
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
-from holdfast.runtime.engine.writing import Sending
 from holdfast.stores.base import Idle, Receipt
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of

@@ -1,5 +1,6 @@
-"""Writes commits until it is known what became of each of them."""
+"""Commits on their way to a store, until it is known what became of each of them."""
 
+import os
 from collections.abc import Callable, Sequence
 
 from holdfast.core.errors import CommitUnknown
@@ -47,3 +48,7 @@ def write(store: Store, commits: Sequence[Commit]) -> list[Receipt]:
         except CommitUnknown:
             sending.unheard(lambda commit: has_landed(store, commit))
     return sending.receipts()
+
+
+def new_commit_id() -> bytes:
+    return os.urandom(16)

@@ -16,6 +16,7 @@ import apsw
 import holdfast as hf
 from holdfast.core.model import State
 from holdfast.stores.sqlite import SqliteStore
+from tests.forkserver import Process, shared
 
 SOON = hf.Retry(attempts=3, wait=("1ms", "2ms"))
 ONCE = hf.Retry(attempts=1)
@@ -141,27 +142,25 @@ class SlowStore(SqliteStore):
 
 
 class App:
-    """A program of a user's, run as `python app.py` in a folder of its own."""
+    """A program of a user's, run as `python app.py` in a folder of its own, and of its own session. The interpreter is
+    warm, and so are those of its worker processes: see `tests.forkserver`. With `cold` all of them are new."""
 
-    def __init__(self, folder: Path, source: str, name: str = "app.py") -> None:
+    def __init__(self, folder: Path, source: str, name: str = "app.py", *, cold: bool = False) -> None:
         self.folder = folder
         self.file = folder / name
         self.file.write_text(textwrap.dedent(source), encoding="utf-8")
+        self.cold = cold
+        self.spawns = "processes" in source
 
-    def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(self.file), *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": self.folder}
-        return subprocess.Popen(command, **{**pipes, **options})
+    def start(self, *arguments: str, **environment: str) -> Process:
+        env = {**os.environ, **environment}
+        return shared().program(self.file, *arguments, cwd=self.folder, env=env, spawns=self.spawns)
 
     def run(self, *arguments: str, seconds: float = 60.0) -> "subprocess.CompletedProcess[str]":
-        process = self.start(*arguments)
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            raise AssertionError(f"it did not end within {seconds:g} s\n{out}\n{err}") from None
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        if not self.cold:
+            return self.start(*arguments).completed(seconds)
+        command = [sys.executable, str(self.file), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=seconds, check=False)
 
     @property
     def store(self) -> Path:
@@ -176,13 +175,13 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def stop_between_two_writes(pid: int, store: Path) -> None:
-    """Stop a child of ours while the store's write lock is held here: a process that stands still inside a transaction
-    would hold up every writer."""
+def stop_between_two_writes(process: Process, store: Path) -> None:
+    """Stop a process while the store's write lock is held here: one that stands still inside a transaction would hold
+    up every writer."""
     database = apsw.Connection(str(store))
     database.set_busy_timeout(60_000)
     database.execute("BEGIN IMMEDIATE")
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    process.signal(signal.SIGSTOP)
+    assert process.wait_until_stopped()
     database.execute("ROLLBACK")
     database.close()

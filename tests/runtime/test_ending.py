@@ -421,7 +421,7 @@ def test_a_process_killed_while_it_cancels_loses_nothing_and_the_next_one_finish
     if how == "cancel":
         _admit(app)
     first = ("run", "1s") if how == "until" else ("cancel",)
-    killed = app.start(*first, env={**os.environ, "HOLDFAST_FAULT": f"{moment}:kill"})
+    killed = app.start(*first, HOLDFAST_FAULT=f"{moment}:kill")
     killed.communicate(timeout=60)
     assert killed.returncode == -9
     if how == "cancel":

@@ -108,7 +108,7 @@ if __name__ != "__main__":
     Path("importing").touch()
     wait_for("go")
 """
-    process = program(folder, stage).start(start_new_session=True)
+    process = program(folder, stage).start()
     wait_for((folder / "importing").exists)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -130,7 +130,7 @@ def read(number: int, ctx: hf.Context) -> int:
         time.sleep(0.002)
     return number
 """
-    process = program(folder, stage).start(start_new_session=True)
+    process = program(folder, stage).start()
     wait_for(lambda: (folder / "log").exists() and len(told(folder)) == 2)
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=60)
@@ -153,7 +153,7 @@ def read(number: int) -> int:
         subprocess.run(["sh", "-c", f"touch program-{{number}}; exec sleep 60"], check=True)
     return number
 """
-    process = program(folder, stage).start(start_new_session=True)
+    process = program(folder, stage).start()
     wait_for(lambda: len(list(folder.glob("program-*"))) == 2)
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=60)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -258,7 +260,7 @@ def test_killed_by_its_receiver_in_the_middle_of_an_event(folder: Path, inbox: I
     wanted = [event.id for event in book.store.events()]
     app = App(folder, KILLED)
     process = app.start(inbox.url)
-    inbox.on_post = lambda event: process.kill() if len(inbox.got) == 2 else None
+    inbox.on_post = lambda event: os.kill(process.pid, signal.SIGKILL) if len(inbox.got) == 2 else None
     process.communicate(timeout=60)
     assert process.returncode == -9
     inbox.on_post = lambda event: None

@@ -27,6 +27,7 @@ from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
+from tests.forkserver import Process
 from tests.runtime.support import SOON, App, stop_between_two_writes, wait_for
 
 
@@ -540,15 +541,16 @@ def test_a_zombie_commits_nothing_after_another_took_over(
     program = app("a b wait d e f")
     zombie = program.start()
     wait_for((folder / "waiting").exists)
-    stop_between_two_writes(zombie.pid, folder / "state.db")
+    stop_between_two_writes(zombie, folder / "state.db")
     if finished:
         (folder / "go").touch()
         wait_for(lambda: program.run().stdout.split()[-2:] == ["6", "0"])
         total = 6
     else:
         (folder / "waiting").unlink()
-        other = program.start()
-        wait_for(lambda: (folder / "waiting").exists() or _restarted(program, other))
+        others = [program.start()]
+        wait_for(lambda: (folder / "waiting").exists() or _started_again(program, others))
+        other = others[-1]
         total = 2
     store = SqliteStore(folder / "state.db")
     (before,) = store.checkpoints(1)
@@ -574,11 +576,10 @@ def test_a_zombie_commits_nothing_after_another_took_over(
     store.close()
 
 
-def _restarted(program: App, other: Any) -> bool:
+def _started_again(program: App, others: list[Process]) -> bool:
     """The other one found the lease still held, and ended: it is started until it has run out."""
-    if other.poll() is not None:
-        other.communicate()
-        other.__init__(other.args, stdout=-1, stderr=-1, text=True, cwd=program.folder)
+    if others[-1].poll() is not None:
+        others.append(program.start())
     return False
 
 

@@ -42,7 +42,7 @@ if __name__ == "__main__":
 
 def peak(folder: Path, count: int, *arguments: str) -> int:
     """Kilobytes at most."""
-    ended = App(folder, APP).run(str(count), str(folder / f"{count}.db"), *arguments, seconds=110)
+    ended = App(folder, APP, cold=True).run(str(count), str(folder / f"{count}.db"), *arguments, seconds=110)
     assert ended.returncode == 0, ended.stderr
     most, done, results = json.loads(ended.stdout)
     assert done == count

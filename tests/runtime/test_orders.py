@@ -5,7 +5,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,14 +12,16 @@ import pytest
 
 from holdfast.core import canonical
 from holdfast.stores.sqlite import SqliteStore
+from tests.forkserver import shared
 
 ORDERS = Path(__file__).resolve().parents[2] / "examples" / "orders"
 
 
 def call(folder: Path, program: str, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     env = {**os.environ, "ORDERS_STATE": "state.db", **settings}
-    command = [sys.executable, program, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=env)
+    if program == "holdfast":
+        return shared().command(*arguments, cwd=folder, env=env).completed()
+    return shared().program(program, *arguments, cwd=folder, env=env).completed()
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def test_a_corrected_order_is_redriven_and_the_ledger_takes_it_though_it_refuses
     assert (buried.returncode, "1 buried" in buried.stdout) == (1, True), buried
     assert call(folder, "poller.py", ORDERS_STATE=state).returncode == 0  # the tick that buries says so, and no other
     change(folder, "UPDATE orders SET total = 7 WHERE id = 99")
-    redriven = call(folder, "-m", "holdfast", "dead", "redrive", "orders", "--all", "--reason", "corrected", "--yes",
+    redriven = call(folder, "holdfast", "dead", "redrive", "orders", "--all", "--reason", "corrected", "--yes",
                     "--store", state)  # fmt: skip
     assert redriven.returncode == 0, redriven
     done = call(folder, "poller.py", ORDERS_STATE=state)

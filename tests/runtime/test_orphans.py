@@ -50,7 +50,7 @@ def test_a_stopped_owner_whose_item_was_requeued_and_finished_by_another_cannot_
         wait_for((folder / "calls").exists)
         store = SqliteStore(app.store)
         batch = lookup.batch_named(store, "book")
-        stop_between_two_writes(zombie.pid, app.store)
+        stop_between_two_writes(zombie, app.store)
         wait_for(lambda: next(orphans.find(store, batch), None) is not None)
         stuck = list(orphans.find(store, batch))
         assert ("second", True) in {(orphan.stage, orphan.is_held) for orphan in stuck}

@@ -55,7 +55,7 @@ def stop_politely(app: App, how: str, when: str) -> None:
     reached.unlink(missing_ok=True)
     gate.touch()
     stops.touch()
-    process = app.start(how, start_new_session=True)
+    process = app.start(how)
     try:
         wait_for(reached.exists)
         os.killpg(process.pid, signal.SIGTERM)

@@ -217,6 +217,7 @@ def read(number: int) -> int:
         if __name__ == "__main__":
             sys.exit(book.run(range(6), workers=2, progress=False).exit_code)
         """,
+        cold=True,
     )
     ended = app.run()
     assert ended.returncode == 0, ended.stderr

@@ -48,7 +48,7 @@ def run(folder: Path) -> Callable[..., tuple[int, list[tuple[int, int]], int]]:
     def ended(*argv: str) -> tuple[int, list[tuple[int, int]], int]:
         for old in folder.glob("state.db*"):
             old.unlink()
-        done = App(folder, PROGRAM).run(*argv)
+        done = App(folder, PROGRAM, cold=True).run(*argv)
         assert done.returncode == 0, done.stderr
         rows, marks, peak = json.loads(done.stdout)
         return rows, marks, peak

@@ -142,7 +142,7 @@ def test_a_zombie_commits_nothing_after_another_took_over(folder: Path, where: s
     zombie = app.start(where)
     wait_for(lambda: (folder / "hanging").exists() and bool((folder / "hanging").read_text()))
     child = int((folder / "hanging").read_text())
-    stop_between_two_writes(zombie.pid, folder / "state.db")
+    stop_between_two_writes(zombie, folder / "state.db")
     (folder / "hang").unlink()
     other = app.run(where)
     assert other.stdout.split() == ["20", "20"], other.stderr

@@ -123,7 +123,7 @@ def test_a_lost_lease_kills_the_process(app: App, folder: Path) -> None:
     zombie = app.start("follow")
     wait_for(_written(folder / "hanging"))
     child = int((folder / "hanging").read_text())
-    stop_between_two_writes(zombie.pid, folder / "state.db")
+    stop_between_two_writes(zombie, folder / "state.db")
     (folder / "hang").unlink()
     wait_for(lambda: app.run("follow").stdout.split()[-2:] == ["20", "0"])
     assert _lives(child), "its parent stands still: nobody has told it"

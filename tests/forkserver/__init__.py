@@ -7,35 +7,28 @@ Holdfast imports, starts a new one instead.
 
     process = forkserver.start("tests.faults.app", ["run", "--items", "20"], cwd=folder, fault="commit.after:3:kill")
     assert process.wait() == -signal.SIGKILL
-    forkserver.program("app.py", cwd=folder)         # python app.py
-    forkserver.command("status", "--json", cwd=here)  # python -m holdfast status --json
+    forkserver.program("app.py", cwd=folder)  # python app.py
+    forkserver.command("status", cwd=folder)  # python -m holdfast status
+
+`__main__` is the server; `spawning` lets programs start their worker processes as quickly.
 """
 
-import atexit
-import builtins
-import gc
-import importlib
-import importlib.util
 import json
-import multiprocessing.process
 import os
-import random
 import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 ENVIRONMENT = dict(os.environ)
 """As it was before the first test changed it for itself."""
@@ -47,6 +40,20 @@ MODULES = (
     *(f"tests.faults.{name}" for name in ("app", "sabotage", "scan_app", "typed_app", "deadly_app")),
 )
 """Imported once, for all children: what reads nothing of its environment when it is imported."""
+
+STUB = """#!{python} -IS
+import json, os, signal, socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.connect({line!r})
+order = {{"argv": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
+socket.send_fds(line, [json.dumps(order).encode()], [0, 1, 2])
+line.shutdown(socket.SHUT_WR)
+status = int(line.recv(16))
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+sys.exit(status)
+"""
 
 
 @cache
@@ -65,9 +72,10 @@ class ForkServer:
     """The side of the test: starts processes and hears how they end. What it imports, children need not."""
 
     def __init__(self, *modules: str, env: dict[str, str] | None = None) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-forkserver-"))
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.forkserver", *modules], cwd=ROOT, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-m", "tests.forkserver", str(self._folder / "line"), *modules], cwd=ROOT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**ENVIRONMENT, "PYTHONPATH": PATH, **(env or {})},
             bufsize=0, start_new_session=True,  # Ctrl-C is for the one who started it
         )  # fmt: skip
@@ -78,7 +86,6 @@ class ForkServer:
         self._orders = 0
         self._pids: dict[int, int] = {}
         self._states: dict[int, tuple[str, int]] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-forkserver-"))
         self.processes: list[Process] = []
 
     def __enter__(self) -> "ForkServer":
@@ -102,22 +109,36 @@ class ForkServer:
         given = {**(env or {}), **({"HOLDFAST_FAULT": fault} if fault else {})}
         return self._order("main", module, argv, cwd, given, cwd)
 
-    def program(self, file: str | Path, *argv: str, cwd: Path, env: Mapping[str, str] | None = None) -> "Process":
-        """Run a file as `python file …` does; `env` replaces the environment of the test."""
-        return self._order("program", str(file), argv, cwd, os.environ if env is None else env, self._folder)
+    def program(
+        self, file: str | Path, *argv: str, cwd: Path, env: Mapping[str, str] | None = None, spawns: bool = False
+    ) -> "Process":
+        """Run a file as `python file …` does; `env` replaces the environment of the test. With `spawns`, processes that
+        the program starts with `spawn` come from the server, too."""
+        given = os.environ if env is None else env
+        return self._order("program", str(file), argv, cwd, given, self._folder, spawns=spawns)
 
     def command(self, *argv: str, cwd: Path, env: Mapping[str, str] | None = None) -> "Process":
         """Run the command as `python -m holdfast …` does."""
         return self._order("command", "holdfast", argv, cwd, os.environ if env is None else env, self._folder)
 
+    @cached_property
+    def path(self) -> Path:
+        """A folder for PATH with a `holdfast` that runs as `command` does, for those who call it by its name."""
+        folder = self._folder / "bin"
+        folder.mkdir()
+        stub = folder / "holdfast"
+        stub.write_text(STUB.format(python=sys.executable, line=str(self._folder / "line")))
+        stub.chmod(0o755)
+        return folder
+
     def _order(
-        self, kind: str, target: str, argv: Sequence[str], cwd: Path, env: Mapping[str, str], folder: Path
+        self, kind: str, target: str, argv: Sequence[str], cwd: Path, env: Mapping[str, str], folder: Path, **more: Any
     ) -> "Process":
         self._orders += 1
         order = self._orders
         out, err = folder / f"process-{order}.out", folder / f"process-{order}.err"
         places = {"cwd": str(cwd), "out": str(out), "err": str(err)}
-        command = {"order": order, "kind": kind, "target": target, "argv": argv, "env": dict(env), **places}
+        command = {"order": order, "kind": kind, "target": target, "argv": argv, "env": dict(env), **places, **more}
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(command).encode() + b"\n")
         limit = time.monotonic() + PATIENCE
@@ -211,10 +232,25 @@ class Process:
         self.signal(signal.SIGKILL)
         return self.wait()
 
+    # -- as `subprocess` has it: tests that start an interpreter of their own read alike
+
     def completed(self, seconds: float = PATIENCE) -> "subprocess.CompletedProcess[str]":
-        """How it ended and all it printed, as `subprocess.run` gives it."""
         status = self.wait(seconds)
         return subprocess.CompletedProcess(self.command, status, self.out, self.err)
+
+    def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
+        self.wait(timeout)
+        return self.out, self.err
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def poll(self) -> int | None:
+        return None if self.is_running else self._status
+
+    def send_signal(self, number: int) -> None:
+        self.signal(number)
 
     @property
     def out(self) -> str:
@@ -237,157 +273,3 @@ class Process:
                 raise AssertionError(f"{self.command} (pid {self.pid}) is {word} after {seconds:g} s\n{self.err}")
             self._forkserver.listen(left)
         return word
-
-
-# -- the server itself ------------------------------------------------------------------------------------------------
-
-
-def serve() -> None:
-    """Fork for every order, tell how children end."""
-    bell = _bell()
-    wanted = select.poll()
-    wanted.register(0, select.POLLIN | select.POLLHUP)
-    wanted.register(bell, select.POLLIN)
-    unread = b""
-    while True:
-        ready = {handle for handle, _ in wanted.poll()}
-        if bell in ready:
-            os.read(bell, 4096)
-            _tell_news()
-        if 0 not in ready:
-            continue
-        data = os.read(0, 65_536)
-        if not data:
-            return
-        *lines, unread = (unread + data).split(b"\n")
-        for line in lines:
-            order = json.loads(line)
-            signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
-            pid = os.fork()
-            if pid == 0:
-                os.close(bell)
-                _leave(_live(order))
-            os.write(1, f"started {order['order']} {pid}\n".encode())
-            ORDERS[pid] = order["order"]
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
-
-
-def _bell() -> int:
-    """Can be read from when a child has news. A handler alone would not do: a signal that comes in the moment before
-    one begins to wait does not end the waiting."""
-    bell, button = os.pipe()
-    os.set_blocking(button, False)
-    signal.set_wakeup_fd(button, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return bell
-
-
-def _live(order: dict[str, Any]) -> int:
-    """Do what was ordered; return the exit status, as the interpreter finds it."""
-    try:
-        _be_born(order)
-        if order["kind"] == "main":
-            return int(importlib.import_module(order["target"]).main(order["argv"]))
-        _become_main(order["target"], is_module=order["kind"] == "command")
-    except SystemExit as left:
-        if left.code is not None and not isinstance(left.code, int):
-            sys.stderr.write(f"{left.code}\n")
-            return 1
-        return left.code or 0
-    except KeyboardInterrupt as error:
-        _tell_error(error)
-        return -signal.SIGINT
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it ends the program
-        _tell_error(error)
-        return 1
-    return 0
-
-
-def _tell_error(error: BaseException) -> None:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    sys.excepthook(type(error), error, trace)
-
-
-def _leave(status: int) -> NoReturn:
-    """Wait for threads, do what is to be done at the exit, and end. The interpreter is not taken apart: that would copy
-    every page that is shared with the server, and cost three times as much as all the rest of a short life."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    os._exit(status & 0xFF)
-
-
-def _be_born(order: dict[str, Any]) -> None:
-    """Become a process of its own: handles, folder, environment, chance."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.close(signal.set_wakeup_fd(-1))
-    os.setsid()
-    os.chdir(order["cwd"])
-    for target, path, mode in ((0, os.devnull, os.O_RDONLY), (1, order["out"], _NEW), (2, order["err"], _NEW)):
-        handle = os.open(path, mode, 0o644)
-        os.dup2(handle, target)
-        os.close(handle)
-    if order["kind"] != "main":
-        os.environ.clear()
-    os.environ.update(order["env"])
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, BLOCKED)
-    random.seed()
-    sys.argv = [order["target"], *order["argv"]]
-    if "HOLDFAST_FAULT" in order["env"]:
-        faults.arm(faults.parse(order["env"]["HOLDFAST_FAULT"]))
-
-
-def _become_main(target: str, *, is_module: bool) -> None:
-    """Run a file, or a package, as the interpreter runs what it is started with. Nothing of the tests can be imported
-    from there."""
-    spec = importlib.util.find_spec(f"{target}.__main__") if is_module else None
-    file = (spec.origin if spec is not None else target) or target
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=file, __spec__=spec, __builtins__=builtins)
-    sys.modules["__main__"] = main
-    first = Path.cwd() if is_module else Path.cwd().joinpath(file).parent
-    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [str(first), *given, *(each for each in sys.path if each not in PATH.split(os.pathsep))]
-    multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
-    time.tzset()
-    exec(compile(Path(file).read_bytes(), file, "exec"), main.__dict__)
-
-
-BLOCKED = (signal.SIGINT, signal.SIGTERM)
-"""While a child is being born: it shall not be interrupted before it is itself."""
-ORDERS: dict[int, int] = {}
-"""Number of a living process -> its order."""
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-
-
-def _tell_news() -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        if os.WIFSTOPPED(status):
-            news = f"stopped {ORDERS[pid]} 0"
-        elif os.WIFCONTINUED(status):
-            news = f"running {ORDERS[pid]} 0"
-        else:
-            news = f"exited {ORDERS.pop(pid)} {os.waitstatus_to_exitcode(status)}"
-        os.write(1, news.encode() + b"\n")
-
-
-if __name__ == "__main__":
-    from holdfast.stores import faults
-
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
-    gc.freeze()
-    serve()

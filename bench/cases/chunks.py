@@ -6,6 +6,7 @@ from pathlib import Path
 from bench import subject
 from bench.case import Case, Goal, Probe, Reading, Size, Stopwatch
 from bench.items import items
+from holdfast.stores.base import find_batch
 
 ITEMS, SMALL, LARGE = 100_000, 10, 20_000
 
@@ -43,7 +44,7 @@ def run(place: Path, seed: int, count: int, each: int) -> Reading:
     pipeline = subject.pipeline(place)
     made = list(items(count, seed))
     pipeline.run(made[:1], batch="bench", key="id", progress=False)
-    batch, freeze = pipeline.store.batch("bench"), pipeline.stages[0].input.freeze
+    batch, freeze = find_batch(pipeline.store, "bench"), pipeline.stages[0].input.freeze
     new = [ingest.admit(item["id"], freeze(item), os.urandom(16)) for item in made[1:]]
     for start in range(0, len(new), each):
         pipeline.store.add_items(batch.id, new[start : start + each])

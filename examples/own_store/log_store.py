@@ -49,7 +49,7 @@ from holdfast.core.model import (
     chain_of_batch,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, Receipt, lineage, receipt_of
+from holdfast.stores.base import Capabilities, Idle, Receipt, chunk_of, find_batch, lineage, receipt_of
 
 replace = msgspec.structs.replace
 TABLES: dict[str, tuple[Any, Any]] = {
@@ -96,7 +96,7 @@ class LogStore:
 
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
         with self._turn("open_batch"):
-            found = self.batch(name)
+            found = find_batch(self, name)
             if found is None:
                 number = BatchId(len(self._rows["batches"]) + 1)
                 found = Batch(id=number, name=name, pipeline=pipeline, definition=definition, opened_at=self.now(),
@@ -209,7 +209,7 @@ class LogStore:
         )
 
     def _asked(self, want: Want) -> list[Chunk]:
-        return self.chunks(want.batch) if want.only is None else [self.chunk_of(want.batch, want.only)]
+        return self.chunks(want.batch) if want.only is None else [chunk_of(self, want.batch, want.only)]
 
     def _affordable(self, want: Want, now: float) -> int | None:
         chunks = self.chunks(want.batch)
@@ -275,7 +275,7 @@ class LogStore:
             batch, changed = self._known(act.batch), list[ItemNo]()
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
-            parts = list(acts.by_chunk(act, lambda n: self.chunk_of(act.batch, n)))
+            parts = list(acts.by_chunk(act, lambda n: chunk_of(self, act.batch, n)))
             if acts.may_come_again(act) and act.id and self._was_done(act, [chunk for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
@@ -306,26 +306,17 @@ class LogStore:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def batch(self, name: str) -> Batch | None:
-        return next((batch for batch in self.batches() if batch.name == name), None)
-
-    def batches(self) -> list[Batch]:
+    def batches(self, name: str | None = None) -> list[Batch]:
         with self._turn():
-            return list(self._rows["batches"].values())
+            return [batch for batch in self._rows["batches"].values() if name in (None, batch.name)]
 
-    def chunks(self, batch: BatchId) -> list[Chunk]:
+    def chunks(
+        self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None
+    ) -> list[Chunk]:
         with self._turn():
-            found = (chunk for chunk in self._rows["chunks"].values() if chunk.batch == batch)
-            return sorted(found, key=lambda chunk: chunk.lo)
-
-    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        found = next((chunk for chunk in self.chunks(batch) if chunk.lo <= n < chunk.hi), None)
-        if found is None:
-            raise UsageError(f"batch number {batch} has no item number {n}")
-        return found
-
-    def is_settled(self, batch: BatchId) -> bool:
-        return not any(chunk.pending for chunk in self.chunks(batch))
+            every = [chunk for chunk in self._rows["chunks"].values() if chunk.batch == batch]
+            found = [chunk for chunk in every if (of is None or chunk.lo <= of < chunk.hi)]
+            return sorted((each for each in found if each.pending or not pending), key=lambda each: each.lo)[:limit]
 
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
               limit: int = 1000) -> list[StoredItem]:  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import Damaged
-from holdfast.stores.base import find_item
+from holdfast.stores.base import find_batch, find_item
 from holdfast.stores.buckets.memory import MemoryBucket
 from tests.buckets.test_away import life
 from tests.buckets.worker import Worker
@@ -63,7 +63,7 @@ def test_every_question_about_a_batch_that_is_gone_is_answered_with_the_same_wor
     (chunk,) = store.chunks(batch)[:1]
     bucket._objects.clear()
     for ask in (
-        lambda: store.batch("book"), store.batches, lambda: store.chunks(batch), lambda: store.items(batch),
+        lambda: find_batch(store, "book"), store.batches, lambda: store.chunks(batch), lambda: store.items(batch),
         lambda: store.outputs(batch), lambda: store.checkpoints(batch), lambda: store.entries(-batch),
         lambda: store.entries(chunk.id), lambda: find_item(store, batch, "a"),
     ):  # fmt: skip

@@ -98,8 +98,7 @@ def test_they_suffice_for_scans_too_with_what_operators_do(azurite: str) -> None
         return acc + len(some)
 
     assert (scan.tick().dead, scan.report().result) == (1, 2)
-    batch = store.batch("orders")
-    assert batch is not None
+    (batch,) = store.batches("orders")
     acts.carry_out(store, batch, acts.to_beginning(store, batch), BY)
     acts.make(store, acts.clone(store, batch, "copy"), BY)
     rows[1] = 2

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from holdfast.core.errors import CommitUnknown, StoreUnavailable
 from holdfast.core.model import BatchId, Claim, Commit, Want
 from holdfast.core.settle import Holder, commit, settle
+from holdfast.stores.base import find_batch
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket
 from holdfast.testing.clock import ManualClock
@@ -82,13 +83,12 @@ class Worker:
         raise AssertionError("it never landed")
 
     def seal(self) -> None:
-        batch = self.store.batch("book")
-        assert batch is not None
+        (batch,) = self.store.batches("book")
         if batch.sealed_at is None:
             patiently(self._seal_once)
 
     def _seal_once(self) -> None:
-        batch = self.store.batch("book")
+        batch = find_batch(self.store, "book")
         if batch is not None and batch.sealed_at is None:
             self.store.seal(self.batch, actor=self.name, reconciliation=b"")
 

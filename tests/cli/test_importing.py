@@ -82,8 +82,7 @@ def app(here: Path) -> Path:
 def notes(kind: str, batch: str) -> list[Any]:
     """What the journal of a batch keeps of one kind."""
     store = SqliteStore(Path(".holdfast/state.db"))
-    found = store.batch(batch)
-    assert found is not None
+    (found,) = store.batches(batch)
     entries = store.entries(chain_of_batch(found.id))
     store.close()
     bodies = [journal.decode_body(each.body) for each in entries if journal.decode_header(each.head).kind == kind]

@@ -131,8 +131,7 @@ def test_what_is_stuck_in_several_batches_is_told_batch_by_batch(world: World, h
     World(world.store, world.clock, batch="old").add_invalid("odd")
     for name in ("first", "second", "third"):
         World(world.store, world.clock, batch=name).add("page")
-    third = world.store.batch("third")
-    assert third is not None
+    (third,) = world.store.batches("third")
     world.store.amend(third.id, to_steer(Course.CANCELLED, reason="so"), actor="ann")
     world.clock.advance(2 * DEAD_AGE)
     answer = holdfast("orphans")

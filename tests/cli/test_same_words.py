@@ -11,7 +11,7 @@ from holdfast.core import journal
 from holdfast.core.course import to_note, to_steer
 from holdfast.core.model import Batch, Course, chain_of_batch
 from holdfast.runtime import lifecycle
-from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry
+from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry, find_batch
 from tests.cli.conftest import Command
 
 WHERE = Path(".holdfast") / "state.db"
@@ -83,13 +83,13 @@ def halted_before_its_end_came(*reasons: str) -> hf.Report:
     )
     for reason in ("budget", *reasons):
         lifecycle.note_halt(made.store, batch, reason, actor="a")
-    assert lifecycle.halted_by(made.store, made.store.batch("letters") or batch, []) == ("budget", *reasons)[-1]
+    assert lifecycle.halted_by(made.store, find_batch(made.store, "letters") or batch, []) == ("budget", *reasons)[-1]
     return made.report()
 
 
 def halted_by_its_budget() -> Batch:
     run(range(9), budget=hf.Budget(usd="0.35"))
-    batch = letters().store.batch("letters")
+    batch = find_batch(letters().store, "letters")
     assert batch is not None
     return batch
 
@@ -108,8 +108,7 @@ def pages() -> hf.Pipeline:
 def a_file_is_missing_at_its_end() -> hf.Report:
     made = pages()
     made.run(range(4), workers=1, progress=False, budget=hf.Budget(usd="0.20"))
-    batch = made.store.batch("letters")
-    assert batch is not None
+    (batch,) = made.store.batches("letters")
     made.store.amend(
         batch.id, to_steer(Course.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
     )
@@ -188,8 +187,7 @@ def test_no_screen_advises_a_run_that_would_cancel_the_rest(here: Path, holdfast
 def entries() -> list[tuple[str, bytes]]:
     """Every entry of the batch's own chain."""
     store = letters().store
-    batch = store.batch("letters")
-    assert batch is not None
+    (batch,) = store.batches("letters")
     return [(journal.decode_header(e.head).kind, e.body) for e in each_entry(store, chain_of_batch(batch.id))]
 
 

@@ -13,6 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import Claim, Item
 from holdfast.runtime.operate import audit
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command, python
 from tests.runtime.support import run
@@ -156,8 +157,7 @@ def test_a_store_that_was_set_back_is_told_by_run_report_status_and_audit(holdfa
     report = run(after, range(3), batch="b")
     assert [told for told in report.warnings if "was set back: it had" in told]
     assert [told for told in after.report("b").warnings if "was set back" in told]
-    batch = after.store.batch("b")
-    assert batch is not None
+    (batch,) = after.store.batches("b")
     checked = audit.verify(after.store, batch)
     assert checked.holds
     assert "was set back" in checked.set_back
@@ -202,7 +202,7 @@ def stored() -> Path:
 def findings(path: Path) -> list[str]:
     store = SqliteStore(path)
     try:
-        batch = store.batch("b")
+        batch = find_batch(store, "b")
         found = [] if batch is None else [each.message for each in audit.verify(store, batch).findings]
         return found + [each.message for each in audit.flaws(store)]
     finally:

@@ -300,6 +300,7 @@ def test_what_a_stored_body_leaves_out_means_what_it_always_meant() -> None:
     }  # fmt: skip
     assert told(journal.Ingested, type="ingested", lo=0, hi=1) == {
         "lo": 0, "hi": 1, "digests": b"", "invalid": [], "chunk": 0, "ended": False, "cursor": b"",
+        "kind": None,
     }  # fmt: skip
     assert told(journal.Acted, type="acted", reason="why") == {
         "reason": "why", "items": [], "seized": False, "note": b"",

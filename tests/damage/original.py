@@ -16,7 +16,7 @@ from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place,
 from holdfast.core.states import Transition, move
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, doctor, operations
-from holdfast.stores.base import find_item
+from holdfast.stores.base import find_batch, find_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.safety import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
@@ -141,7 +141,7 @@ def facts(store: SqliteStore) -> Facts:
     told: Facts = {}
     for batch in store.batches():
         told["batch", batch.id] = plain_batch(batch)
-        told["named", batch.name] = store.batch(batch.name) is not None
+        told["named", batch.name] = find_batch(store, batch.name) is not None
         for state in State:
             told["items", batch.id, state] = [item.n for item in store.items(batch.id, state=state, limit=10_000)]
         for chunk in store.chunks(batch.id):

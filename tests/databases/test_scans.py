@@ -42,8 +42,7 @@ def test_ranges_of_a_table_come_to_the_same_as_one_pass(url: str, folder: Path) 
     from holdfast.runtime.operate.operations import redrive
 
     again = scan()
-    batch = again.pipeline.store.batch("totals")
-    assert batch is not None
+    (batch,) = again.pipeline.store.batches("totals")
     redrive(again.pipeline.store, batch, By(actor="ann", reason="again"))
     report = again.run(progress=False)
     assert report.result == sum(n * 10 for n in range(500))

@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.core import course
 from holdfast.core.model import Course, State, chain_of_batch
 from holdfast.runtime.operate import audit
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.replay import Violation, compare, replay
 from tests.faults import ending
@@ -16,7 +17,7 @@ def check(folder: Path, *, crashes: int) -> list[str]:
     """Every complaint; none is a pass."""
     store = SqliteStore(folder / ending.STORE)
     try:
-        batch = store.batch(ending.BATCH)
+        batch = find_batch(store, ending.BATCH)
         if batch is None:
             return ["the batch is gone"]
         found = [f"audit: {each.where}: {each.message}" for each in audit.verify(store, batch).findings]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core import journal
 from holdfast.core.model import Batch, Chunk, Output, StoredEvent, StoredItem, chain_of_batch
-from holdfast.stores.base import Store, each_entry, each_item, each_output
+from holdfast.stores.base import Store, each_entry, each_item, each_output, find_batch
 from holdfast.stores.open import open_store
 from tests.faults import app, ending_oracle, oracle
 from tests.forkserver import ForkServer, Process
@@ -127,7 +127,7 @@ class Scene:
         """Whether it got so far."""
         store = open_store(self.folder / app.STORE)
         try:
-            return store.batch(app.BATCH) is not None
+            return find_batch(store, app.BATCH) is not None
         finally:
             store.close()
 
@@ -154,8 +154,7 @@ class Scene:
     def _batch(self) -> Iterator[tuple[Store, Batch]]:
         store = open_store(self.folder / app.STORE)
         try:
-            batch = store.batch(app.BATCH)
-            assert batch is not None
+            (batch,) = store.batches(app.BATCH)
             yield store, batch
         finally:
             store.close()

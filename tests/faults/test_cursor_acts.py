@@ -13,7 +13,7 @@ from holdfast.runtime.operate import audit, state_document
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.partitions import standings
 from holdfast.stores import faults
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 from holdfast.stores.open import open_store
 from tests.operations.scanned import BY, Totals
 
@@ -33,26 +33,22 @@ def strikes(act: str, kind: str) -> Iterator[tuple[str, int]]:
 
 
 def _clone(store: Store) -> None:
-    found = store.batch("totals")
-    assert found is not None
+    (found,) = store.batches("totals")
     acts.make(store, acts.clone(store, found, "copy"), BY)
 
 
 def _reset(store: Store) -> None:
-    found = store.batch("totals")
-    assert found is not None
+    (found,) = store.batches("totals")
     acts.carry_out(store, found, acts.to_beginning(store, found), BY)
 
 
 def _retry(store: Store) -> None:
-    found = store.batch("totals")
-    assert found is not None
+    (found,) = store.batches("totals")
     acts.retry(store, found, acts.plan_retry(store, found), BY, named=False)
 
 
 def _settle(store: Store) -> None:
-    found = store.batch("totals")
-    assert found is not None
+    (found,) = store.batches("totals")
     acts.settle(store, found, BY, "3", b"7")
 
 
@@ -87,8 +83,7 @@ def begun(url: str) -> None:
 
 
 def rows(store: Store, name: str) -> list[int]:
-    found = store.batch(name)
-    assert found is not None
+    (found,) = store.batches(name)
     return [at.rows for at in standings(store, found)]
 
 
@@ -107,7 +102,7 @@ def test_an_act_that_was_killed_is_finished_by_the_same_command(tmp_path: Path, 
         kills += 1
         store = open_store(url)
         before = {chunk.id: chunk.fence for chunk in store.chunks(store.batches()[0].id)}
-        halfway = store.batch("copy")
+        halfway = find_batch(store, "copy")
         if halfway is not None and halfway.admitted and rows(store, "copy") != [200, 200, 200, 100, 200]:
             assert halfway.course is Course.PAUSED, "a run would take up what is half made"
         try:
@@ -124,8 +119,7 @@ def check(store: Store, act: str, where: str) -> None:
     expected = {"reset": [0] * PARTS}.get(act, [200, 200, 200, 100, 200])
     name = "copy" if act == "clone" else "totals"
     assert rows(store, name) == expected, where
-    found = store.batch(name)
-    assert found is not None
+    (found,) = store.batches(name)
     assert found.course is Course.OPEN, where
     assert state_document.document(store, found)["partitions"]
     assert all(audit.verify(store, each).holds for each in store.batches()), where

@@ -18,8 +18,7 @@ APP = "tests.faults.typed_app"
 def kept(store: str) -> tuple[cursor.Cursor, Any]:
     """Cursor and accumulator of the checkpoint that stands."""
     with closing(open_store(store)) as there:
-        batch = there.batch(BATCH)
-        assert batch is not None
+        (batch,) = there.batches(BATCH)
         (at,) = there.checkpoints(batch.id)
         assert at.acc is not None
         return cursor.decode(at.cursor), canonical.decode_typed(at.acc)

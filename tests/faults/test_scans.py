@@ -17,7 +17,7 @@ from holdfast.core.model import chain_of_batch
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
 from holdfast.runtime.partitions import span_of
-from holdfast.stores.base import each_checkpoint, each_entry, each_item
+from holdfast.stores.base import each_checkpoint, each_entry, each_item, find_batch
 from holdfast.stores.open import open_store
 from tests.faults.scan_app import BATCH, CONVERGED, HANDLED, NAMES, SOURCE, STORE, scan_of
 from tests.forkserver import ForkServer
@@ -71,7 +71,7 @@ class Story:
             return
         source = hf.Csv(self.folder / SOURCE)
         with closing(open_store(str(self.folder / STORE))) as store:
-            batch = store.batch(BATCH)
+            batch = find_batch(store, BATCH)
             if batch is None:
                 return
             spans = {item.n: span_of(item.payload) for item in each_item(store, batch.id)}
@@ -170,7 +170,7 @@ def test_killed_at_checkpoints_in_every_shape(
 def costs(story: Story) -> list[int]:
     """What each checkpoint in the journal cost, in units of money."""
     with closing(open_store(str(story.folder / STORE))) as store:
-        batch = store.batch(BATCH)
+        batch = find_batch(store, BATCH)
         if batch is None:
             return []
         bodies = [journal.decode_body(entry.body) for chunk in store.chunks(batch.id)
@@ -225,8 +225,7 @@ def calls(story: Story) -> int:
 
 def is_on_record(story: Story) -> bool:
     with closing(open_store(str(story.folder / STORE))) as store:
-        batch = store.batch(BATCH)
-        assert batch is not None
+        (batch,) = store.batches(BATCH)
         entries = each_entry(store, chain_of_batch(batch.id))
         return any(journal.decode_header(entry.head).kind == "converged" for entry in entries)
 
@@ -286,8 +285,7 @@ def test_a_thousand_rows_at_two_hundred_are_four_checkpoints_and_a_completion(
     scan = scan_of("fold", 1, 200)
     report = scan.run(progress=False)
     store = scan.pipeline.store
-    batch = store.batch(BATCH)
-    assert batch is not None
+    (batch,) = store.batches(BATCH)
     (at,) = each_checkpoint(store, batch.id)
     assert (at.rows, report.rows, report.counts.done) == (1000, 1000, 1)
     (chunk,) = store.chunks(batch.id)
@@ -306,8 +304,7 @@ def test_a_crash_after_three_of_them_resumes_at_row_six_hundred(
     process = forkserver.start(APP, argv, cwd=tmp_path, fault="commit.after:3:kill")
     assert process.wait() == -signal.SIGKILL
     with closing(open_store(STORE)) as store:
-        batch = store.batch(BATCH)
-        assert batch is not None
+        (batch,) = store.batches(BATCH)
         (at,) = each_checkpoint(store, batch.id)
         assert at.rows == 600
     before = len(Path(HANDLED).read_text().splitlines())
@@ -356,8 +353,7 @@ def test_what_failed_at_half_of_its_range_does_the_other_half_and_nothing_else(
     assert (first.counts.done, first.counts.dead, first.result) == (4, 1, None)
     done, failing = len(calls), False
     store = scan.pipeline.store
-    batch = store.batch(BATCH)
-    assert batch is not None
+    (batch,) = store.batches(BATCH)
     operations.redrive(store, batch, By(actor="operator", reason="it is mended"))
     second = scan.run(progress=False)
     assert second.result == 1000
@@ -406,8 +402,7 @@ def test_a_file_that_vanishes_is_told_and_once_it_is_back_the_scan_goes_on_at_it
     assert "no such file" in str(letter)
     Path("away.csv").rename(SOURCE)
     store = scan.pipeline.store
-    batch = store.batch(BATCH)
-    assert batch is not None
+    (batch,) = store.batches(BATCH)
     operations.redrive(store, batch, By(actor="operator", reason="the disk is back"))
     assert scan.run(progress=False).result == 1000
     assert [n for n in calls if n >= 0] == list(range(1000)), "no row before the checkpoint came again"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.canonical import decode
+from holdfast.stores.base import find_batch
 from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.faults import app
@@ -28,7 +29,7 @@ def check_sealed(scene: Scene, seals: int = 1) -> None:
     assert kinds.count("sealed") == seals
     assert told(scene).count("batch.finished") == 1
     store = open_store(scene.folder / app.STORE)
-    batch = store.batch(app.BATCH)
+    batch = find_batch(store, app.BATCH)
     store.close()
     assert batch is not None
     assert batch.sealed_at is not None

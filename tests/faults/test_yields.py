@@ -56,8 +56,7 @@ class Range:
 
     def standing(self) -> Standing:
         with closing(self.open()) as store:
-            batch = store.batch(BATCH)
-            assert batch is not None
+            (batch,) = store.batches(BATCH)
             (chunk,), (item,) = store.chunks(batch.id), store.items(batch.id)
             at = store.checkpoints(batch.id)
             told = [journal.decode_header(entry.head).kind for entry in each_entry(store, chunk.id)]
@@ -155,8 +154,7 @@ def test_whoever_finds_a_range_stalled_after_a_yield_goes_on_from_it(forkserver:
     stalled = it.start("commit.after:3:stop", lease="2s")
     assert stalled.wait_until_stopped()
     with closing(it.open()) as store:
-        batch = store.batch(BATCH)
-        assert batch is not None
+        (batch,) = store.batches(BATCH)
         found = status.snapshot(store, batch).counts
         assert (found.pending, found.done, found.orphaned) == (1, 0, 0)
         (chunk,) = store.chunks(batch.id)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core import journal
 from holdfast.core.model import Batch, Chunk
-from holdfast.stores.base import each_entry, each_item, each_output
+from holdfast.stores.base import each_entry, each_item, each_output, find_batch
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import app
 
@@ -91,7 +91,7 @@ class World:
 
 
 def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]) -> World:
-    batch = store.batch(app.BATCH)
+    batch = find_batch(store, app.BATCH)
     assert batch is not None, "there is no batch"
     world = World(
         folder=folder, items=items, crashed=crashed, batch=batch, chunks=store.chunks(batch.id),

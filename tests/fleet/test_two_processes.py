@@ -117,8 +117,7 @@ INGESTED = 256 + 1024 + 500
 def all_keys(folder: Path) -> list[str]:
     store = open_store(folder / app.STORE)
     try:
-        batch = store.batch(app.BATCH)
-        assert batch is not None
+        (batch,) = store.batches(app.BATCH)
         assert batch.ingested_at is not None
         found = store.items(batch.id, limit=10_000)
         chunks = [n for chunk in store.chunks(batch.id) for n in range(chunk.lo, chunk.hi)]

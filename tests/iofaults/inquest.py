@@ -13,7 +13,7 @@ from holdfast.core.model import Batch, State, chain_of_batch
 from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import audit
 from holdfast.runtime.sinks.names import FOLDER
-from holdfast.stores.base import each_entry, each_item, each_output
+from holdfast.stores.base import each_entry, each_item, each_output, find_batch
 from holdfast.stores.sqlite import SqliteStore
 from tests.iofaults import life
 
@@ -35,7 +35,7 @@ def hold(folder: Path, runs: int) -> list[str]:
     """Every complaint about a life that came to its end in so many runs."""
     store = SqliteStore(folder / life.STORE)
     try:
-        batch = store.batch("life")
+        batch = find_batch(store, "life")
         if batch is None:
             return ["the batch is gone"]
         complaints = [f"audit: {each.where}: {each.message}" for each in audit.verify(store, batch, full=True).findings]

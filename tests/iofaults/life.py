@@ -25,7 +25,7 @@ from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks import Evidence, Files, Provenance
 from holdfast.stores import owners
-from holdfast.stores.base import each_entry
+from holdfast.stores.base import each_entry, find_batch
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing.conformance.kit import new_item
@@ -113,8 +113,7 @@ class Life:
         with self.verb("reopen"):
             self.store = store = SqliteStore(STORE)
         with self.verb("read"):
-            batch = store.batch("life")
-            assert batch is not None
+            (batch,) = store.batches("life")
             outputs = store.outputs(batch.id)
         for output in outputs:
             if output.file is not None:
@@ -215,7 +214,7 @@ class Life:
         if self.store is None:
             return "nothing is open"
         try:
-            batch = self.store.batch("life")
+            batch = find_batch(self.store, "life")
             if batch is not None:
                 self.store.amend(batch.id, to_note(hooks.KIND, COMPLETED, once=True), actor=self.owner)
                 self.ack("noted")

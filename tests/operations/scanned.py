@@ -45,8 +45,7 @@ class Totals:
         return self.scan.run(batch, progress=False)
 
     def batch(self, name: str = "totals") -> Batch:
-        found = self.store.batch(name)
-        assert found is not None
+        (found,) = self.store.batches(name)
         return found
 
     def rows(self, batch: str = "totals") -> list[int]:

@@ -80,8 +80,7 @@ class Stories(RuleBasedStateMachine):
             self.moves[name, at.key] = sum(1 for _ in history(self.store, self._batch(name), at.n))
 
     def _batch(self, name: str) -> Batch:
-        found = self.store.batch(name)
-        assert found is not None
+        (found,) = self.store.batches(name)
         return found
 
     def _new_name(self) -> str:

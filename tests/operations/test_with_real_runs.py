@@ -13,6 +13,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, export, operations
 from holdfast.runtime.status import statistics, status, why
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 
 BY = By(actor="ada", reason="a test")
@@ -113,7 +114,7 @@ def test_audit_status_and_reset_beside_a_run_that_is_at_work(tmp_path: Path) -> 
     beside = SqliteStore(tmp_path / "state.db")
     was_reset, looks = 0, 0
     while worker.is_alive():
-        batch = beside.batch("b")
+        batch = find_batch(beside, "b")
         if batch is None:
             continue
         looks += 1

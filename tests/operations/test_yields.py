@@ -28,8 +28,7 @@ def test_a_yield_that_cannot_be_stored_is_refused_and_moves_nothing(store: Store
 
     with pytest.raises(UsageError, match="cannot be stored"):
         scan.run(progress=False)
-    batch = store.batch("totals")
-    assert batch is not None
+    (batch,) = store.batches("totals")
     (at,) = standings(store, batch)
     assert (at.place.state, at.rows, at.acc) == (State.PENDING, 5, b'{"total":10}')
 

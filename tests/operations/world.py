@@ -51,8 +51,7 @@ class World:
 
     @property
     def batch(self) -> Batch:
-        found = self.store.batch(self.name)
-        assert found is not None
+        (found,) = self.store.batches(self.name)
         return found
 
     def add(self, *keys: Any, ended: bool = True, payload: Callable[[Any], Any] = lambda key: {"page": key}) -> None:

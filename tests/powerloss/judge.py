@@ -85,8 +85,7 @@ class Judge:
         return self._ending(store)
 
     def _ending(self, store: SqliteStore) -> str | None:
-        batch = store.batch(BATCH)
-        assert batch is not None
+        (batch,) = store.batches(BATCH)
         found = audit.verify(store, batch)
         if not found.holds:
             return f"damaged: after the end: {found.findings[0]}"

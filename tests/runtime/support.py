@@ -15,6 +15,7 @@ import apsw
 
 import holdfast as hf
 from holdfast.core.model import State
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 from tests.forkserver import Process, shared
 
@@ -61,7 +62,7 @@ def run_until_all_wait(pipeline: hf.Pipeline, items: Iterable[Any] | None = None
 
 
 def _all_wait(store: Any, name: str) -> bool:
-    batch = store.batch(name)
+    batch = find_batch(store, name)
     if batch is None or batch.ingested_at is None:
         return False
     places, now = [item.place for item in store.items(batch.id)], store.now()

@@ -24,8 +24,7 @@ def scan_of(rows: int = 1000) -> hf.Scan:
 
 def kept(scan: hf.Scan) -> tuple[int, object]:
     """Rows and accumulator of the checkpoint that stands."""
-    batch = scan.pipeline.store.batch("stock")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("stock")
     (at,) = scan.pipeline.store.checkpoints(batch.id)
     return at.rows, None if at.acc is None else canonical.decode_typed(at.acc, "the accumulator")
 

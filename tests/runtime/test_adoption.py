@@ -129,8 +129,7 @@ def test_a_dead_letter_that_is_redriven_is_looked_for_first(
     ledger.deaf, ledger.found = {0, 1}, lambda number: None
     book = restart(lambda book: ledger.define(book, retry=ONCE))
     assert run(book, range(2)).counts.dead == 2
-    batch = book.store.batch("book")
-    assert batch is not None
+    (batch,) = book.store.batches("book")
     operations.redrive(book.store, batch, By(actor="test", reason="they were booked"))
     ledger.calls.clear()
     ledger.found = ledger.booked.get

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 
 BOOK = Path(__file__).resolve().parents[2] / "examples" / "book"
@@ -44,7 +45,7 @@ def counts(folder: Path) -> tuple[int, int]:
     if not path.exists():
         return 0, 0
     store = SqliteStore(path)
-    batch = store.batch("moby-dick")
+    batch = find_batch(store, "moby-dick")
     chunks = store.chunks(batch.id) if batch is not None else []
     store.close()
     return sum(chunk.size for chunk in chunks), sum(chunk.counts.done for chunk in chunks)

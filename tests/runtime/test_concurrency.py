@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.stores.base import find_batch
 from tests.runtime.support import ONCE, Calls, Crowd, SlowStore, codes, outputs, run
 
 
@@ -347,7 +348,7 @@ def test_a_handler_is_told_when_its_lease_is_lost(folder: Path, restart: Callabl
 
     def seize() -> None:
         assert started.wait(20)
-        batch = book.store.batch("book")
+        batch = find_batch(book.store, "book")
         change = Change(n=0, state=State.PENDING, epoch=0, place=Place(epoch=1))
         act = Act(
             id=b"x" * 16,

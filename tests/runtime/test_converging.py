@@ -16,7 +16,7 @@ from holdfast.core.model import chain_of_batch
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import discard, redrive
 from holdfast.runtime.partitions import payload_of
-from holdfast.stores.base import each_entry
+from holdfast.stores.base import each_entry, find_batch
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON
@@ -52,7 +52,7 @@ def totals(store: Any, rows: Any = range(100), **options: Any) -> tuple[hf.Scan,
 
 def converged(store: Any) -> list[str]:
     """Who is on record with a result."""
-    batch = store.batch("totals")
+    batch = find_batch(store, "totals")
     entries = each_entry(store, chain_of_batch(batch.id))
     return [head.actor for entry in entries if (head := journal.decode_header(entry.head)).kind == "converged"]
 
@@ -86,7 +86,7 @@ def test_a_buried_row_does_not_keep_it_from_being_called_and_a_redriven_one_is_o
     assert run(scan).result == 99
     assert called == [[50 - 1, 50]]
     rows[7] = "mended"
-    redrive(store, store.batch("totals"), BY)
+    redrive(store, find_batch(store, "totals"), BY)
     assert scan.report().result == 99, "its ranges are done: nothing is taken back before the row is handled"
     last = run(scan)
     assert (last.result, last.rows, last.exit_code) == (100, 100, 0)
@@ -101,7 +101,7 @@ def test_a_range_that_is_dead_keeps_it_from_being_called(store: Any) -> None:
     assert (report.result, report.parts, report.exit_code) == (None, (), 1)
     assert "converge 'add' was not called: of 2 ranges 1 dead" in report.why
     rows[7] = "mended"
-    redrive(store, store.batch("totals"), BY)
+    redrive(store, find_batch(store, "totals"), BY)
     assert run(scan).result == 100
     assert called == [[50, 50]]
 
@@ -109,7 +109,7 @@ def test_a_range_that_is_dead_keeps_it_from_being_called(store: Any) -> None:
 def test_a_range_that_was_given_up_is_no_success(store: Any) -> None:
     scan, called = totals(store, ["poison", *range(99)])
     run(scan)
-    discard(store, store.batch("totals"), BY)
+    discard(store, find_batch(store, "totals"), BY)
     report = run(scan)
     assert (report.run.exit_code, report.exit_code, report.is_complete, called) == (0, 1, False, [])
     assert "of 2 ranges 1 cancelled" in str(report)
@@ -165,7 +165,7 @@ def test_partitions_with_an_empty_range_complete_with_no_rows_and_their_handler_
     assert (report.result, report.rows, report.counts.done, report.exit_code) == (3, 3, 5, 0)
     assert called == [[0, 1, 0, 1, 1]]
     assert given == [1, 1, 1]
-    batch = store.batch("totals")
+    batch = find_batch(store, "totals")
     rows = {at.n: at.rows for at in store.checkpoints(batch.id)}
     assert [rows.get(n, 0) for n in range(5)] == [0, 1, 0, 1, 1]
 
@@ -198,7 +198,7 @@ def test_it_is_not_called_before_all_ranges_are_known(store: Any) -> None:
     scan.source = Splitting(range(100))
     with pytest.raises(OSError, match="away"):
         run(scan)
-    batch = store.batch("totals")
+    batch = find_batch(store, "totals")
     if not batch.admitted:  # nothing was written: as if it had never begun
         store.add_items(batch.id, [_first_range(scan)])
     broken.clear()

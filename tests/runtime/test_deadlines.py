@@ -311,8 +311,7 @@ def test_what_a_handler_cost_that_is_cut_off_is_recorded(book: hf.Pipeline, kind
         assert (report.counts.done, report.counts.pending, report.exit_code) == (5, 1, 75)
         assert report.totals.usd == Decimal("0.10") * (5 + times)
     never.set()
-    batch = book.store.batch("book")
-    assert batch is not None
+    (batch,) = book.store.batches("book")
     told = [str(event) for event in why.tell(book.store, batch, "3").events]
     assert sum("cut off" in event for event in told) == 2, told
     assert book.store.items(batch.id, lo=3, hi=4)[0].place.attempt == 0

@@ -18,7 +18,7 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, steer
 from holdfast.runtime.operate.operations import redrive, reset
 from holdfast.runtime.operate.repair import repair
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import Store, each_item, find_batch
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
 from tests.operations.world import Clock, World
@@ -32,14 +32,14 @@ BY = By(actor="ada", reason="for the test")
 def states(book: hf.Pipeline, batch: str = "book") -> dict[str, list[int]]:
     """State, and of cancelled items the code -> keys."""
     found: dict[str, list[int]] = {}
-    for item in each_item(book.store, book.store.batch(batch).id):
+    for item in each_item(book.store, find_batch(book.store, batch).id):
         place = item.place
         found.setdefault(place.code if place.state is State.CANCELLED else place.state, []).append(item.key)
     return found
 
 
 def verified(book: hf.Pipeline) -> bool:
-    return audit.verify(book.store, book.store.batch("book")).holds
+    return audit.verify(book.store, find_batch(book.store, "book")).holds
 
 
 def define(calls: Calls, at_5: Callable[[], object] = lambda: None) -> Callable[[hf.Pipeline], None]:
@@ -97,7 +97,7 @@ def test_the_end_is_remembered_and_the_same_words_mean_the_same_end(folder: Path
 
     def ends_at(**options: object) -> float | None:
         run_until_all_wait(book, [1], **options)
-        return book.store.batch("book").ends_at
+        return find_batch(book.store, "book").ends_at
 
     def steered() -> int:
         return sum(journal.decode_header(entry.head).kind == "steered" for entry in book.store.entries(-1))
@@ -143,7 +143,7 @@ def test_a_run_after_the_end_says_that_it_did_not_read_its_source(folder: Path) 
     assert any(f"came at {moment}" in note for note in again.warnings)
     assert "another batch" in again.why
     assert any(note.startswith("not sealed: ") for note in again.warnings)
-    assert book.store.batch("book").sealed_at is None
+    assert find_batch(book.store, "book").sealed_at is None
     assert ended == ["complete"]
     assert len([event for event in book.store.events() if event.kind == "batch.finished"]) == 1
     later = run(book, range(11), until="2h")
@@ -187,7 +187,7 @@ def test_what_was_ended_can_be_begun_again_with_a_later_end(folder: Path) -> Non
     book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
     define(calls, lambda: clock.advance(61) if calls.seen.count(("read", 5)) == 1 else None)(book)
     assert run(book, range(100), workers=1, until="1m").state == "stopped"
-    reset(book.store, book.store.batch("book"), By(actor="ada", reason="we have more time"))
+    reset(book.store, find_batch(book.store, "book"), By(actor="ada", reason="we have more time"))
     report = run(book, range(100), until="2h")
     assert (report.state, report.counts.done) == ("complete", 100)
 
@@ -239,11 +239,11 @@ def test_a_worker_at_work_notices_a_pause_and_goes_on_when_it_is_lifted(restart:
 def test_a_pause_keeps_the_end_of_the_batch(book: hf.Pipeline) -> None:
     define(Calls())(book)
     run(book, range(3), until="1h")
-    end = book.store.batch("book").ends_at
+    end = find_batch(book.store, "book").ends_at
     book.pause(reason="lunch")
-    assert (book.store.batch("book").course, book.store.batch("book").ends_at) == (Course.PAUSED, end)
+    assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (Course.PAUSED, end)
     book.resume(reason="back")
-    assert (book.store.batch("book").course, book.store.batch("book").ends_at) == (Course.OPEN, end)
+    assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (Course.OPEN, end)
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_a_finished_batch_cannot_be_cancelled(book: hf.Pipeline) -> None:
     define(Calls())(book)
     run(book, range(3))
     assert book.cancel(reason="too late").changed == 0
-    assert book.store.batch("book").course is Course.OPEN
+    assert find_batch(book.store, "book").course is Course.OPEN
     assert run(book, range(3)).is_complete
 
 
@@ -429,7 +429,7 @@ def test_a_process_killed_while_it_cancels_loses_nothing_and_the_next_one_finish
     state, pending, settled = app.run("run", *first[1:]).stdout.split()
     assert (state, pending) == ("stopped" if how == "until" else "cancelled", "0")
     book = hf.Pipeline("book", store=app.store)
-    assert int(settled) == book.store.batch("book").admitted
+    assert int(settled) == find_batch(book.store, "book").admitted
     assert int(settled) == 600 or moment == "steer.after:1", "killed so early that nothing was admitted"
     assert verified(book)
     tally(kills=1)
@@ -443,7 +443,7 @@ def _admit(app: App) -> None:
     def ingested() -> bool:
         nonlocal store
         store = store if store is not None else (SqliteStore(app.store) if app.store.exists() else None)
-        batch = store.batch("book") if store is not None else None
+        batch = find_batch(store, "book") if store is not None else None
         return batch is not None and batch.ingested_at is not None
 
     wait_for(ingested)
@@ -479,7 +479,7 @@ def test_changed_code_sends_nothing_back_in_a_batch_that_is_over(folder: Path, h
     if how == "until":
         clock.advance(61)
     else:
-        reset(book.store, book.store.batch("book"), BY, "4")
+        reset(book.store, find_batch(book.store, "book"), BY, "4")
         book.cancel(reason="enough")
     before = book.report().counts
     assert run(again(thrice), range(5), code="rerun").counts == before
@@ -503,7 +503,7 @@ def test_nothing_is_sent_back_in_a_cancelled_batch(restart: Restart, act: Callab
     assert run(book, range(5), deadline=0).exit_code == 75
     book.cancel(reason="enough")
     with pytest.raises(hf.Refused, match="choose another batch name"):
-        act(book.store, book.store.batch("book"))
+        act(book.store, find_batch(book.store, "book"))
 
 
 def test_a_batch_that_was_stopped_is_not_sealed_by_its_run(folder: Path) -> None:
@@ -512,7 +512,7 @@ def test_a_batch_that_was_stopped_is_not_sealed_by_its_run(folder: Path) -> None
     book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
     define(calls, lambda: clock.advance(61))(book)
     report = run(book, range(100), workers=1, until="1m", seal=True)
-    assert (report.state, book.store.batch("book").sealed_at) == ("stopped", None)
+    assert (report.state, find_batch(book.store, "book").sealed_at) == ("stopped", None)
     assert "holdfast reconcile book --seal" in report.warnings[-1]
 
 

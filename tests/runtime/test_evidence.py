@@ -42,8 +42,7 @@ def bundle(folder: Path, book: hf.Pipeline) -> Path:
 
 
 def write(book: hf.Pipeline, path: Path, *, seal: bool) -> Path:
-    batch = book.store.batch("moby")
-    assert batch is not None
+    (batch,) = book.store.batches("moby")
     if seal:
         batch = book.store.seal(batch.id, actor="ann", reconciliation=encode({}), reason="read by two")
     evidence.write(book.store, batch, path, {"unexplained": 0})
@@ -207,8 +206,7 @@ def rewrite(files: Files) -> None:
 
 @pytest.mark.promise("E12")
 def test_a_bundle_made_later_of_the_same_batch_has_the_same_head(bundle: Path, folder: Path, book: hf.Pipeline) -> None:
-    batch = book.store.batch("moby")
-    assert batch is not None
+    (batch,) = book.store.batches("moby")
     again = evidence.write(book.store, batch, folder / "again.zip", {"unexplained": 0}, made_by="a later version")
     first = check.check(str(bundle))["head"]
     assert (again.head, check.check(str(folder / "again.zip"))["head"]) == (first, first)
@@ -279,8 +277,7 @@ def test_evidence_of_a_batch_that_takes_items_meanwhile_holds(folder: Path, book
         return number
 
     run(book, range(3), batch="moby")
-    batch = book.store.batch("moby")
-    assert batch is not None
+    (batch,) = book.store.batches("moby")
     run(book, range(5), batch="moby")
     written = evidence.write(book.store, batch, folder / "moby.zip", {})
     assert (written.items, written.is_quiet) == (3, False)

@@ -143,7 +143,7 @@ def test_a_tick_with_nothing_new_costs_one_read_and_writes_nothing(store: Sqlite
     again, _ = follow([1, 2, 3], counting)  # another process: it has to find the batch first
     counting.calls.clear()
     assert again.tick().ended is Ended.NOTHING_NEW
-    assert counting.calls == ["batch", "checkpoints"]
+    assert counting.calls == ["batches", "checkpoints"]
     assert given == [1, 2, 3]
 
 
@@ -620,8 +620,7 @@ def test_a_lost_lease_ends_a_thread_at_its_next_row_and_cancels_a_coroutine(
     thread.join(20)
     assert [each.ended for each in told] == [Ended.LOST]
     assert ended.wait(20)
-    batch = store.batch("orders")
-    assert batch is not None
+    (batch,) = store.batches("orders")
     assert store.checkpoints(batch.id) == []
 
 
@@ -679,8 +678,7 @@ def test_every_window_that_the_documentation_names_has_its_test() -> None:
 
 def _break_lease(store: Store, name: str) -> None:
     """What an operator does who takes the lease away: the item goes on in the next epoch, its owner is fenced."""
-    batch = store.batch(name)
-    assert batch is not None
+    (batch,) = store.batches(name)
     (item,) = store.items(batch.id, lo=0, hi=1)
     place = move(item.place, Transition.RESET, stage=0, stages=1, reason="broken")
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)

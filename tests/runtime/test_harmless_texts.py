@@ -12,6 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.operate import doctor, export
 from holdfast.runtime.operate.doctor import Level
+from holdfast.stores.base import find_batch
 from holdfast.stores.buckets import base
 
 from .support import run
@@ -43,7 +44,7 @@ def test_a_report_gives_no_orders_to_a_terminal(texts: hf.Pipeline) -> None:
 
 
 def exported(p: hf.Pipeline, **options: bool) -> list[list[str]]:
-    stream, batch = io.BytesIO(), p.store.batch("b")
+    stream, batch = io.BytesIO(), find_batch(p.store, "b")
     assert batch is not None
     export.export(p.store, batch, stream, form="csv", **options)
     return list(csv.reader(io.StringIO(stream.getvalue().decode(), newline="")))

@@ -13,6 +13,7 @@ from holdfast.core.limits import REWINDS
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
+from holdfast.stores.base import find_batch
 from tests.runtime.support import ONCE, Calls, run, run_until_all_wait
 
 
@@ -133,7 +134,7 @@ def test_every_item_that_is_buried_is_told_once_after_that_is_durable(book: hf.P
 
     def tell(who: str) -> Callable[[hf.DeadLetter], None]:
         def hook(letter: hf.DeadLetter) -> None:
-            batch = book.store.batch("book")
+            batch = find_batch(book.store, "book")
             state = book.store.items(batch.id, lo=letter.number, hi=letter.number + 1)[0].place.state
             told.append((who, letter, str(state)))
 

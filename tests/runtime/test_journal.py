@@ -42,8 +42,7 @@ def noted(kit: Kit, kind: str, number: int) -> None:
 
 
 def the_batch(kit: Kit) -> Batch:
-    found = kit.store.batch("book")
-    assert found is not None
+    (found,) = kit.store.batches("book")
     return found
 
 

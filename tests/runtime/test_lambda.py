@@ -109,7 +109,7 @@ def test_a_store_that_is_not_there_gives_all_messages_back(pages: hf.Pipeline, m
     def broken(*_: Any) -> Any:
         raise StoreUnavailable("the disk is busy")
 
-    monkeypatch.setattr(type(pages.store), "batch", broken)
+    monkeypatch.setattr(type(pages.store), "batches", broken)
     assert failures(hf.lambda_handler(pages, key="id")(event(row(1), row(2)), None)) == ["m0", "m1"]
 
 

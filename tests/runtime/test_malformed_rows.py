@@ -35,8 +35,7 @@ def stock(folder: Path) -> Path:
 
 
 def letters(store: Store) -> list[StoredItem]:
-    batch = store.batch("stock")
-    assert batch is not None
+    (batch,) = store.batches("stock")
     return sorted(each_item(store, batch.id, state=State.DEAD), key=offset_of)
 
 
@@ -142,8 +141,7 @@ def test_a_malformed_row_that_is_redriven_is_judged_anew(folder: Path) -> None:
     scan.handler(fold(given))
     scan.run(progress=False)
     store, by = scan.pipeline.store, By(actor="a person", reason="the file was mended")
-    batch = store.batch("stock")
-    assert batch is not None
+    (batch,) = store.batches("stock")
     redrive(store, batch, by, None)
     scan.run(progress=False)
     assert [letter.place.reason for letter in letters(store)] == list(WHY.values()), "it is as it was"
@@ -160,8 +158,7 @@ def test_a_dead_letter_tells_the_checkpoint_it_was_seen_at_and_commands_that_wor
     scan.handler(fold([]))
     scan.run(progress=False)
     store = scan.pipeline.store
-    batch = store.batch("stock")
-    assert batch is not None
+    (batch,) = store.batches("stock")
     last = letters(store)[-1]
     told = tell(store, batch, str(last.key))
     assert told.checkpoint.startswith("seen by partition 0, after byte "), told.checkpoint
@@ -226,8 +223,7 @@ def test_killed_around_a_burial_every_malformed_row_is_one_dead_letter(
     assert [letter.place.reason for letter in letters(store)] == list(WHY.values())
     wanted = [*GOOD, 100] if how == "follow" else GOOD
     assert sorted({int(line) for line in (folder / "handled").read_text().split()}) == wanted
-    batch = store.batch("stock")
-    assert batch is not None
+    (batch,) = store.batches("stock")
     assert sum(at.rows for at in store.checkpoints(batch.id)) == len(wanted) + len(BAD)
 
 

@@ -17,6 +17,7 @@ from holdfast.runtime.engine.ledger import Figures, Ledger
 from holdfast.runtime.engine.progress import sentence
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.status import status as standing
+from holdfast.stores.base import find_batch
 from holdfast.testing.rows import Rows
 from tests.runtime.support import run, wait_for
 
@@ -129,7 +130,7 @@ class Stop:
         self.book, self.items, self.asked = book, items, False
 
     def __call__(self, figures: Figures) -> None:
-        batch = self.book.store.batch("book")
+        batch = find_batch(self.book.store, "book")
         if batch is None or self.asked:
             return
         passed = [item for item in self.book.store.items(batch.id) if item.place.stage >= 1 and item.place.due != 0]

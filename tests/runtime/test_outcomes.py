@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.stores.base import find_batch
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 
@@ -33,7 +34,7 @@ def test_a_skipped_item_is_neither_done_nor_dead(book: hf.Pipeline) -> None:
     report = run(book, range(10))
     assert (report.counts.done, report.counts.skipped) == (5, 5)
     assert report.is_complete
-    record = book.store.items(book.store.batch("book").id, lo=1, hi=2)[0]
+    record = book.store.items(find_batch(book.store, "book").id, lo=1, hi=2)[0]
     assert record.place.reason == "blank page"
 
 
@@ -196,7 +197,7 @@ def test_the_trace_of_a_failure_names_the_place_and_not_the_values(book: hf.Pipe
 
     run(book, [5])
     store, attempts = book.store, []
-    for chunk in store.chunks(store.batch("book").id):
+    for chunk in store.chunks(find_batch(store, "book").id):
         for entry in each_entry(store, chunk.id):
             body = journal.decode_body(entry.body)
             attempts += body.attempts if isinstance(body, journal.Checkpointed) else []

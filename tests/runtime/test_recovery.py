@@ -91,8 +91,7 @@ def test_a_damaged_store_is_set_aside_and_rebuilt_from_the_outputs(folder: Path,
     assert report.is_complete
     assert calls.seen == [("print", 7)], "what is there is not made again"
     assert outputs(again) == {n: f"page {n}" for n in range(12)}
-    batch = again.store.batch("book")
-    assert batch is not None
+    (batch,) = again.store.batches("book")
     assert audit.verify(again.store, batch, full=True).findings == ()
 
 

@@ -30,14 +30,12 @@ def with_letter(template: str = "out/{key}.json", *, batch: str = "monday") -> h
 
 
 def resolve(p: hf.Pipeline, output: bytes, batch: str = "monday") -> ActResult:
-    found = p.store.batch(batch)
-    assert found is not None
+    (found,) = p.store.batches(batch)
     return operations.resolve(p.store, found, BY, "2", output=output)
 
 
 def is_dead(p: hf.Pipeline, batch: str = "monday") -> bool:
-    found = p.store.batch(batch)
-    assert found is not None
+    (found,) = p.store.batches(batch)
     return len(p.store.items(found.id, state=State.DEAD)) == 1
 
 

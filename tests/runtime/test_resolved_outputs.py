@@ -38,8 +38,7 @@ def with_letter(returns: Any) -> hf.Pipeline:
 
 
 def batch_of(p: hf.Pipeline) -> Batch:
-    found = p.store.batch("monday")
-    assert found is not None
+    (found,) = p.store.batches("monday")
     return found
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.runtime.engine import resources
+from holdfast.stores.base import find_batch
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, wait_for
 
@@ -148,7 +149,7 @@ def test_a_bare_second_parameter_of_another_name_is_not_the_context(
     with pytest.raises(hf.UsageError, match="stage 'ask' takes 'client', and 'book' has no resource") as refused:
         {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
     assert "name it ctx, or annotate it hf.Context" in str(refused.value)
-    assert book.store.batch("book") is None
+    assert find_batch(book.store, "book") is None
 
 
 def test_a_bare_context_gives_way_to_a_resource_of_its_name(book: hf.Pipeline) -> None:
@@ -182,7 +183,7 @@ def test_a_name_that_nobody_defines_is_refused_before_anything(book: hf.Pipeline
 
     with pytest.raises(hf.UsageError, match=r"stage 'ask' takes 'cleint', and 'book' has no resource of that name"):
         {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
-    assert book.store.batch("book") is None
+    assert find_batch(book.store, "book") is None
 
 
 def test_what_could_never_be_handed_over_is_refused(book: hf.Pipeline) -> None:
@@ -853,7 +854,7 @@ def test_a_resource_in_the_place_of_the_accumulator_is_refused() -> None:
 
     with pytest.raises(hf.UsageError, match=r"takes 'client' as its accumulator.*write it after a \*"):
         scan.run(progress=False)
-    assert scan.pipeline.store.batch("orders") is None
+    assert find_batch(scan.pipeline.store, "orders") is None
 
 
 def test_the_context_of_a_scan_may_be_called_context() -> None:

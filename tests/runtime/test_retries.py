@@ -7,6 +7,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import State
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
 from tests.runtime.support import Calls, FasterClock, codes, run, run_until_all_wait
@@ -19,7 +20,7 @@ def open_book(folder: Path, clock: Callable[[], float], define: Callable[[hf.Pip
 
 
 def place(book: hf.Pipeline, n: int = 0):
-    return book.store.items(book.store.batch("book").id, lo=n, hi=n + 1)[0].place
+    return book.store.items(find_batch(book.store, "book").id, lo=n, hi=n + 1)[0].place
 
 
 @pytest.mark.promise("E6", "A7")
@@ -124,7 +125,7 @@ def test_an_attempt_is_in_the_journal_before_it_is_made(folder: Path) -> None:
         @book.stage
         def read(number: int, ctx: hf.Context) -> int:
             store = SqliteStore(folder / "state.db", clock=clock)
-            chunk = store.chunks(store.batch("book").id)[0]
+            chunk = store.chunks(find_batch(store, "book").id)[0]
             bodies = [journal.decode_body(entry.body) for entry in each_entry(store, chunk.id)]
             store.close()
             claims = [body for body in bodies if isinstance(body, journal.Claimed)]
@@ -190,7 +191,7 @@ def test_items_that_wait_for_long_are_left_to_whoever_comes_when_they_are_due(fo
     book = open_book(folder, clock, define)
     report = run_until_all_wait(book, range(10))
     assert report.counts.waiting == 10
-    chunks = book.store.chunks(book.store.batch("book").id)
+    chunks = book.store.chunks(find_batch(book.store, "book").id)
     assert all(chunk.owner is None and chunk.due > clock() for chunk in chunks)
     ready = True
     clock.advance(3600 * 1.2)

@@ -97,8 +97,7 @@ def until(scan: hf.Scan, rows: int) -> Any:
 
 def costs(scan: hf.Scan) -> list[Decimal]:
     """What each checkpoint of the journal cost."""
-    batch = scan.pipeline.store.batch("rows")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("rows")
     return [past.usd for past in history(scan.pipeline.store, batch)]
 
 
@@ -110,8 +109,7 @@ def test_what_a_group_costs_is_part_of_its_checkpoint(shape: str, follow: bool) 
     report = once(scan)
     assert (report.totals.usd, report.totals.tokens) == (GROUPS * CENTS, GROUPS * 5)
     assert costs(scan) == [CENTS] * GROUPS
-    batch = scan.pipeline.store.batch("rows")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("rows")
     told = statistics.collect(scan.pipeline.store, batch).overall
     assert (told.usd.sum, told.usd.count, told.tokens.sum) == (GROUPS * CENTS, GROUPS, GROUPS * 5)
     assert (told.metrics["x"].count, told.usage["calls"], told.models["small"].usd) == (GROUPS, GROUPS, GROUPS * CENTS)
@@ -173,8 +171,7 @@ def test_what_never_ends_takes_no_budget() -> None:
 def test_evidence_of_what_was_spent_holds(follow: bool, tmp_path: Path) -> None:
     scan = scan_of("fold", follow=follow)
     once(scan)
-    batch = scan.pipeline.store.batch("rows")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("rows")
     evidence.write(scan.pipeline.store, batch, tmp_path / "rows.zip", {"unexplained": 0})
     assert check.main([str(tmp_path / "rows.zip")]) == 0
 
@@ -183,8 +180,7 @@ def test_evidence_of_what_was_spent_holds(follow: bool, tmp_path: Path) -> None:
 def test_why_tells_what_a_partition_cost_up_to_its_checkpoint() -> None:
     scan = scan_of("rows")
     once(scan)
-    batch = scan.pipeline.store.batch("rows")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("rows")
     told = why.tell(scan.pipeline.store, batch, "0")
     assert (told.usd, told.tokens) == ("0.50", 25)
     assert "$0.50" in str(told)
@@ -245,8 +241,7 @@ def test_a_row_that_was_redriven_costs_what_its_handler_says(tmp_path: Path) -> 
 
     before = once(scan).totals.usd
     bad = False
-    batch = scan.pipeline.store.batch("rows")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("rows")
     redrive(scan.pipeline.store, batch, By(actor="me", reason="seen to"))
     tick = scan.tick()
     assert tick.redriven == 1
@@ -258,8 +253,7 @@ def test_a_row_that_was_redriven_costs_what_its_handler_says(tmp_path: Path) -> 
 def test_the_journal_accounts_for_the_money_of_checkpoints(follow: bool, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "state.db")
     once(scan_of("rows", follow=follow, store=store))
-    batch = store.batch("rows")
-    assert batch is not None
+    (batch,) = store.batches("rows")
     assert audit.verify(store, batch).findings == ()
     apsw.Connection(str(tmp_path / "state.db")).execute("UPDATE chunks SET spent = spent + 1")
     assert any("spent" in str(each) for each in audit.verify(store, batch).findings)
@@ -269,8 +263,7 @@ def test_entries_of_checkpoints_without_money_are_as_they_were() -> None:
     scan = hf.Scan("rows", Rows(range(10)), every=5, store="memory:")
     scan.handler(lambda rows: None)
     once(scan)
-    batch = scan.pipeline.store.batch("rows")
-    assert batch is not None
+    (batch,) = scan.pipeline.store.batches("rows")
     (chunk,) = scan.pipeline.store.chunks(batch.id)
     bodies = [entry.body for entry in scan.pipeline.store.entries(chunk.id, after=0, limit=100)]
     assert not any(b"spends" in body for body in bodies)

@@ -16,6 +16,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr
 from typing_extensions import TypedDict
 
 import holdfast as hf
+from holdfast.stores.base import find_batch
 from tests.runtime.support import ONCE, Calls, codes, outputs, run, run_until, run_until_all_wait
 
 
@@ -286,7 +287,7 @@ def test_a_payload_beyond_the_limit_is_a_dead_letter_with_its_beginning(book: hf
     (letter,) = report.dead
     assert (letter.key, letter.code) == ("big", "too_large")
     assert "put the data in a file" in letter.reason
-    kept = book.store.items(book.store.batch("book").id, lo=0, hi=1)[0].payload
+    kept = book.store.items(find_batch(book.store, "book").id, lo=0, hi=1)[0].payload
     assert len(kept) < 2000
 
 
@@ -324,7 +325,7 @@ def test_a_handler_that_changes_its_input_changes_nothing(book: hf.Pipeline) -> 
     assert given == {"number": 1, "tags": ["a"]}
     assert [page for page, _ in seen] == [given] * 3
     assert len({key for _, key in seen}) == 1
-    kept = book.store.items(book.store.batch("book").id, lo=0, hi=1)[0].payload
+    kept = book.store.items(find_batch(book.store, "book").id, lo=0, hi=1)[0].payload
     assert kept == b'{"number":1,"tags":["a"]}'
 
 

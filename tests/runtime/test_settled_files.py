@@ -77,8 +77,7 @@ def test_a_reconciliation_finds_them_and_counts_what_is_there(finished: hf.Pipel
 
 def test_a_repair_has_both_made_again_and_the_audit_is_content(finished: hf.Pipeline, calls: Calls) -> None:
     spoil()
-    batch = finished.store.batch("b")
-    assert batch is not None
+    (batch,) = finished.store.batches("b")
     wrong = audit.verify(finished.store, batch, full=True)
     assert len(wrong.findings) == 2
     assert all("--full --repair" in each.message for each in wrong.findings)
@@ -88,8 +87,7 @@ def test_a_repair_has_both_made_again_and_the_audit_is_content(finished: hf.Pipe
     run(finished, range(4), batch="b", tolerate=1)
     assert sorted(calls.seen) == [1, 2]
     assert finished.reconcile("b", full=True).exit_code(1) == 0
-    again = finished.store.batch("b")
-    assert again is not None
+    (again,) = finished.store.batches("b")
     assert audit.verify(finished.store, again, full=True).holds
 
 
@@ -103,8 +101,7 @@ def test_a_message_of_a_skipped_item_has_its_file_made_again(finished: hf.Pipeli
 
 
 def test_files_of_what_was_called_off_are_nobodys_business(finished: hf.Pipeline) -> None:
-    batch = finished.store.batch("b")
-    assert batch is not None
+    (batch,) = finished.store.batches("b")
     operations.discard(finished.store, batch, BY, ["2"])
     Path("out/2.json").unlink()
     found = finished.reconcile("b", full=True)

@@ -20,6 +20,7 @@ from holdfast.runtime.operate.recover import set_aside
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.runtime.sinks.rivals import Names, NamesHolder
+from holdfast.stores.base import find_batch
 
 from .support import App, Calls, run
 
@@ -73,7 +74,7 @@ def test_a_second_batch_is_refused_before_anything_is_paid() -> None:
         run(p, [1, 2, 3], batch="tuesday")
     assert "out/{key}.txt" in str(refused.value)
     assert (len(calls), contents()) == (3, before)
-    assert p.store.batch("tuesday") is None
+    assert find_batch(p.store, "tuesday") is None
     assert run(p, [1, 2, 3], batch="monday").is_complete
     assert len(calls) == 3
 
@@ -247,7 +248,7 @@ def test_names_that_are_taken_while_a_batch_is_opened_are_let_go_and_told_truly(
     assert kept
     assert all(file.closed for file in kept)
     assert "the batch was opened, and nothing else was done" in str(refused.value)
-    assert p.store.batch("monday").admitted == 0  # type: ignore[union-attr]
+    assert find_batch(p.store, "monday").admitted == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("way", ["run", "process"])
@@ -298,7 +299,7 @@ def test_superseded_is_neither_missing_nor_different() -> None:
         assert found.is_explained, found.findings
         assert (found.observed.superseded, found.observed.files) == (3, 1)
         assert not found.found.get(What.EXTRA)
-    checked = audit.verify(p.store, p.store.batch("monday"), full=True)  # type: ignore[arg-type]
+    checked = audit.verify(p.store, find_batch(p.store, "monday"), full=True)  # type: ignore[arg-type]
     assert checked.holds, checked.findings
     assert checked.superseded == 3
     assert p.reconcile("tuesday").found[What.MISSING] == 1
@@ -313,8 +314,7 @@ def test_a_superseded_batch_with_work_left_is_refused() -> None:
     p = pipeline(calls, replaces=True)
     run(p, [1, 2], batch="monday")
     run(p, [1, 2], batch="tuesday")
-    monday = p.store.batch("monday")
-    assert monday is not None
+    (monday,) = p.store.batches("monday")
     operations.reset(p.store, monday, BY, "1", to_stage="write")
     with pytest.raises(hf.Refused, match=r"'tuesday'.*cancel"):
         run(p, [1, 2], batch="monday")
@@ -336,8 +336,7 @@ def test_a_staged_output_of_a_superseded_batch_never_takes_the_name_back() -> No
     calls = Calls()
     p = pipeline(calls, replaces=True)
     run(p, [1], batch="monday")
-    monday = p.store.batch("monday")
-    assert monday is not None
+    (monday,) = p.store.batches("monday")
     (output,) = p.store.outputs(monday.id)
     assert output.file is not None
     Path("out/1.txt").rename(Evidence.decode(output.file).staged)  # as a crash between commit and rename leaves it
@@ -365,7 +364,7 @@ def test_a_plan_says_what_the_run_would_refuse() -> None:
     (obstacle,) = p.plan([1], batch="tuesday").obstacles
     assert "'monday'" in obstacle
     assert not pipeline(calls, replaces=True).plan([1], batch="tuesday").obstacles
-    assert p.store.batch("tuesday") is None
+    assert find_batch(p.store, "tuesday") is None
     assert run(p, [1], batch="monday").is_complete
 
 
@@ -454,8 +453,7 @@ def test_a_redriven_item_is_refused_again_until_the_file_is_moved() -> None:
     p = text_pipeline(calls)
     run(p, ["b-c"], batch="a")
     run(p, ["c"], batch="a-b", tolerate=1)
-    other = p.store.batch("a-b")
-    assert other is not None
+    (other,) = p.store.batches("a-b")
     operations.redrive(p.store, other, BY)
     assert run(p, ["c"], batch="a-b", tolerate=1).dead[0].code == "name_taken"
     assert calls.seen == [("b-c", "a")]
@@ -470,23 +468,20 @@ def test_an_item_that_is_made_again_replaces_its_own_file_beside_a_rival() -> No
     p = text_pipeline(calls)
     run(p, ["c"], batch="a-b")
     run(p, ["x"], batch="a")
-    own = p.store.batch("a-b")
-    assert own is not None
+    (own,) = p.store.batches("a-b")
     operations.reset(p.store, own, BY, "c", to_stage="write")
     assert run(p, ["c"], batch="a-b").is_complete
     assert contents()["a-b-c.txt"] == "c of a-b, call 3"
 
 
 def reset(p: hf.Pipeline, batch: str, key: str) -> None:
-    found = p.store.batch(batch)
-    assert found is not None
+    (found,) = p.store.batches(batch)
     operations.reset(p.store, found, BY, key, to_stage="write")
 
 
 def lose_the_rename(p: hf.Pipeline, batch: str, older: Path) -> None:
     """As a crash between commit and rename leaves it: the output staged, and under its name the file from before."""
-    found = p.store.batch(batch)
-    assert found is not None
+    (found,) = p.store.batches(batch)
     (output,) = p.store.outputs(found.id)
     assert output.file is not None
     evidence = Evidence.decode(output.file)
@@ -543,7 +538,7 @@ def write(key: str, ctx: hf.Context) -> str:
     return open("calls").read()
 
 def again(batch: str, key: str) -> None:
-    operations.reset(p.store, p.store.batch(batch), By(actor="tester", reason="a test"), key, to_stage="write")
+    operations.reset(p.store, find_batch(p.store, batch), By(actor="tester", reason="a test"), key, to_stage="write")
 
 if __name__ == "__main__":
     options = {"workers": 1, "progress": False, "tolerate": 1}
@@ -611,7 +606,7 @@ def test_the_same_batch_in_another_store_is_refused(template: str) -> None:
     other = text_pipeline(calls, template, store="other.db")
     with pytest.raises(hf.Refused, match=r"'monday'.*in another store.*another folder.*replaces=True"):
         run(other, ["1"], batch="monday")
-    assert other.store.batch("monday") is None
+    assert find_batch(other.store, "monday") is None
     assert "in another store" in other.plan(["1"], batch="monday").obstacles[0]
     with pytest.raises(hf.Refused, match="in another store"):
         other.process("1", batch="monday")
@@ -698,9 +693,9 @@ def test_the_batches_of_a_store_are_not_read_for_each_message(monkeypatch: pytes
     reads: list[int] = []
     batches = p.store.batches
 
-    def counted() -> object:
-        reads.append(1)
-        return batches()
+    def counted(name: str | None = None) -> object:
+        reads.extend([1] if name is None else [])
+        return batches(name)
 
     monkeypatch.setattr(p.store, "batches", counted)
     for key in ("1", "2", "3"):

@@ -300,8 +300,7 @@ def test_a_lease_that_is_lost_meanwhile_costs_the_slow_outcome_and_nothing_else(
     other = SqliteStore(store.path, clock=lambda: time.time() + 60)
     with Scene(store, {7}) as scene:
         scene.wait_until_all_others_are_durable()
-        batch = other.batch("scene")
-        assert batch is not None
+        (batch,) = other.batches("scene")
         claim = other.claim(Want(batch=batch.id, owner="another", limit=COUNT, seconds=30))
         assert isinstance(claim, Claim)
         beats[0].beat()

@@ -61,8 +61,7 @@ class Quick(dispatch.Pace):
 def chunked(pipeline: hf.Pipeline, chunks: int, each: int = EACH) -> None:
     """Admit items as a slow source or messages do: few at a time."""
     run(pipeline, [0])
-    batch = pipeline.store.batch(pipeline.name)
-    assert batch is not None
+    (batch,) = pipeline.store.batches(pipeline.name)
     freeze = pipeline.stages[0].input.freeze
     for start in range(1, chunks * each, each):
         numbers = range(start, start + each)

@@ -37,8 +37,7 @@ def test_before_each_attempt_its_number_the_last_error_the_deadline_and_the_payl
     @book.stage(retry=hf.Retry(attempts=3, wait=("1ms", "2ms"), within="15m"))
     def read(number: int, ctx: hf.Context) -> int:
         store = SqliteStore(folder / "state.db")
-        batch = store.batch("book")
-        assert batch is not None
+        (batch,) = store.batches("book")
         (item,) = store.items(batch.id)
         (chunk,) = store.chunks(batch.id)
         entries = [*bodies(store, chunk.id)]

@@ -13,6 +13,7 @@ from holdfast.runtime.define.definition import DEFAULT, describe
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.ledger import Ledger
+from holdfast.stores.base import find_batch
 from tests.runtime.support import Calls, run
 
 
@@ -128,7 +129,7 @@ def test_a_source_of_heavy_items_is_not_read_far_ahead(book: hf.Pipeline) -> Non
 
     report = run(book, heavy(), workers=1)
     assert report.counts.done == 20
-    batch = book.store.batch("book")
+    batch = find_batch(book.store, "book")
     assert len(book.store.chunks(batch.id)) >= 3, "20 items of 4 MB are admitted in several groups"
 
 

@@ -20,7 +20,7 @@ from holdfast.runtime.operate import operations, reconcile, resolution
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.status import status
 from holdfast.stores import faults
-from holdfast.stores.base import each_item
+from holdfast.stores.base import each_item, is_settled, outbox_of
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.rows import load
 from tests.runtime.support import run
@@ -63,7 +63,7 @@ def ends(letters: hf.Pipeline) -> list[dict[str, Any]]:
         each for each in noted if not each["found"] or (set(each["found"]) == {"never created"} and "expected" in each)
     ]
     if store.capabilities.events:
-        told = [decode(event.body) for event in store.events() if event.kind == "batch.finished"]
+        told = [decode(event.body) for event in outbox_of(store).events() if event.kind == "batch.finished"]
         assert len(told) == len(noted)
         assert [each["counts"] for each in told] == [each["counts"] for each in noted]
     assert verify(store, batch).findings == ()
@@ -151,7 +151,7 @@ def test_no_end_is_told_of_a_batch_to_which_more_came_than_expected(
     assert ends(letters) == []
     assert letters.report().state == "finished with findings"
     if letters.store.capabilities.events:
-        told = [decode(event.body)["code"] for event in letters.store.events() if event.kind == "warning"]
+        told = [decode(event.body)["code"] for event in outbox_of(letters.store).events() if event.kind == "warning"]
         assert told == ["more_than_expected"]
     letters.expect(None, 4, reason="four were sent")
     assert [each["counts"]["expected"] for each in ends(letters)] == [4]
@@ -182,7 +182,7 @@ def test_a_source_with_more_items_than_expected_has_no_end_to_tell(letters: hf.P
 
 
 def every_end(letters: hf.Pipeline) -> list[Any]:
-    return [decode(event.body) for event in letters.store.events() if event.kind == "batch.finished"]
+    return [decode(event.body) for event in outbox_of(letters.store).events() if event.kind == "batch.finished"]
 
 
 @pytest.mark.promise("A14", "A15")
@@ -236,7 +236,7 @@ def test_a_new_key_is_refused_by_a_closed_batch_and_a_known_one_is_not(
         letters.process(4)
     assert letters.store.batches()[0].admitted == 1
     if letters.store.capabilities.events:
-        warned = [decode(event.body)["code"] for event in letters.store.events() if event.kind == "warning"]
+        warned = [decode(event.body)["code"] for event in outbox_of(letters.store).events() if event.kind == "warning"]
         assert warned == ["came_after_close"]
     assert len(ends(letters)) == 1
     with pytest.raises(Refused, match="was closed"):
@@ -374,9 +374,8 @@ def test_whoever_comes_next_ends_what_a_killed_process_left(tmp_path: Path, late
         assert killed_at(point, lambda letters=letters: letters.process(2)), point  # type: ignore[misc]
         letters.store.close()
         letters = define(after_death(folder / "state.db"))
-        was_settled = lookup.batch_named(letters.store, "letters").ingested_at is not None and letters.store.is_settled(
-            letters.store.batches()[0].id
-        )
+        batch = lookup.batch_named(letters.store, "letters")
+        was_settled = batch.ingested_at is not None and is_settled(letters.store, batch.id)
         after(letters, later, was_settled=was_settled)
         if was_settled or later == "message":
             assert len(ends(letters)) == 1, point
@@ -450,8 +449,9 @@ def test_a_message_costs_the_same_however_many_came_before_it(tmp_path: Path) ->
     letters.close()
     counted += [len(statements(store, lambda n=n: letters.process(n))) for n in range(100, 110)]  # type: ignore[misc]
     assert len(set(counted[:40])) == 1
-    plan = [row[3] for row in store._file._db.execute(f"EXPLAIN QUERY PLAN {SQL['any_pending']}", (1,))]
+    plan = [row[3] for row in store._file._db.execute(f"EXPLAIN QUERY PLAN {SQL['pending_chunks']}", (1, 1))]
     assert any("chunks_open" in step for step in plan), plan
+    assert not any("B-TREE" in step for step in plan), plan
 
 
 def test_messages_that_come_again_after_the_end_do_not_compare_the_batch_each_time(
@@ -482,8 +482,13 @@ def test_a_bucket_is_looked_through_only_once_all_items_are_there(
     letters.expect(None, 3)
     store = letters.store
     asked: list[int] = []
-    whole = type(store).is_settled
-    monkeypatch.setattr(type(store), "is_settled", lambda self, batch: asked.append(1) or whole(self, batch))
+    whole = type(store).chunks
+
+    def counted(self: Any, batch: Any, **named: Any) -> Any:
+        asked.extend([1] if named.get("pending") else [])
+        return whole(self, batch, **named)
+
+    monkeypatch.setattr(type(store), "chunks", counted)
     for number in (1, 2):
         letters.process(number)
     assert asked == []

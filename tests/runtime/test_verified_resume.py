@@ -14,6 +14,7 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
+from holdfast.stores.base import find_batch
 from tests.rights import as_an_ordinary_user
 from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, run_until_all_wait
 
@@ -103,7 +104,7 @@ def test_a_damaged_output_is_made_again_and_no_other(
     if verify in found_by:
         assert outputs(again)[7] == Text(number=7, text="page 7")
         assert json.loads(page(7).read_bytes()) == {"number": 7, "text": "page 7"}
-        record = again.store.items(again.store.batch("book").id, lo=7, hi=8)[0]
+        record = again.store.items(find_batch(again.store, "book").id, lo=7, hi=8)[0]
         assert (record.place.epoch, record.place.rewinds) == (1, 1)
 
 

@@ -65,14 +65,12 @@ def docs(count: int) -> list[dict[str, Any]]:
 
 
 def redrive(book: hf.Pipeline) -> None:
-    batch = book.store.batch("book")
-    assert batch is not None
+    (batch,) = book.store.batches("book")
     operations.redrive(book.store, batch, By(actor="test", reason="continue"))
 
 
 def place(book: hf.Pipeline, n: int) -> Any:
-    batch = book.store.batch("book")
-    assert batch is not None
+    (batch,) = book.store.batches("book")
     return book.store.items(batch.id, lo=n, hi=n + 1)[0].place
 
 
@@ -445,8 +443,7 @@ def test_the_reason_of_a_verifier_is_in_the_journal_of_what_went_back(
     again = restart(world.define)
     world.lose(1, "file")
     assert run(again, verify="full").this_run.rewound == 1
-    batch = again.store.batch("book")
-    assert batch is not None
+    (batch,) = again.store.batches("book")
     told = " ".join(str(event) for event in why.tell(again.store, batch, "1").events)
     assert "expected 1 row, found 0" in told
 

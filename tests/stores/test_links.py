@@ -10,6 +10,7 @@ import holdfast as hf
 from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.model import BatchId, Claim, Want
 from holdfast.runtime.operate import doctor, recover
+from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore, safety
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 
@@ -58,7 +59,7 @@ def test_a_batch_runs_in_a_store_behind_a_link(link: Path, real: Path) -> None:
     assert names(real.parent) >= {"state.db", "state.db-wal", "state.db-shm", "state.db-fence"}
     pages.store.close()
     assert names(link.parent) == {"link.db"}
-    assert SqliteStore(real).batch("book") is not None
+    assert find_batch(SqliteStore(real), "book") is not None
 
 
 def test_a_link_that_leads_nowhere_yet_gets_its_file(link: Path, real: Path) -> None:

@@ -110,8 +110,7 @@ def test_a_file_of_the_first_format_goes_on_and_keeps_everything(old: Path) -> N
     before = content(old)
     clock = Clock()
     store = SqliteStore(old, clock=clock)
-    batch = store.batch("moby-dick")
-    assert batch is not None
+    (batch,) = store.batches("moby-dick")
     assert (batch.course, batch.ends_at, batch.sealed_at) == (Course.OPEN, None, None)
     assert content(old) == before
     assert audit.verify(store, batch).findings == ()

@@ -33,7 +33,7 @@ from holdfast.core.retry import Policy
 from holdfast.runtime import event_loop, lookup
 from holdfast.runtime.journal import first_hash
 from holdfast.runtime.text import many
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, outbox_of
 
 Envelope = dict[str, Any]
 """One event, as JSON gives it."""
@@ -300,18 +300,18 @@ class Delivery:
     """Brings the events of one pipeline to one receiver, from where it was left."""
 
     def __init__(self, store: Store, pipeline: str, receiver: Receiver) -> None:
-        self._store, self._pipeline = store, pipeline
+        self._outbox, self._pipeline = outbox_of(store), pipeline
         self.receiver = receiver
         scope = hashlib.sha256(pipeline.encode()).hexdigest()[:8]
         self.name = f"{receiver.name}:{scope}"
         self._envelopes = Envelopes(store)
-        self.at = store.delivered(self.name)
+        self.at = self._outbox.delivered(self.name)
         self._remembered = self.at
         self.count = 0
 
     def deliver(self, stopping: Callable[[], bool] = lambda: False) -> bool:
         """Deliver some of what is there; says whether there may be more. Raises Undelivered."""
-        page = self._store.events(self.at, limit=EVENTS_PAGE)
+        page = self._outbox.events(self.at, limit=EVENTS_PAGE)
         ours = [event for event in page if self._envelopes.pipeline_of(event) == self._pipeline]
         try:
             if self._hand_over(ours, stopping) and page:
@@ -322,7 +322,7 @@ class Delivery:
 
     def left(self) -> int:
         """How many events wait for this receiver; counted up to some number."""
-        waiting = self._store.events(self.at, limit=10 * EVENTS_PAGE)
+        waiting = self._outbox.events(self.at, limit=10 * EVENTS_PAGE)
         return sum(self._envelopes.pipeline_of(event) == self._pipeline for event in waiting)
 
     def _hand_over(self, events: Sequence[StoredEvent], stopping: Callable[[], bool]) -> bool:
@@ -341,7 +341,7 @@ class Delivery:
 
     def _remember(self) -> None:
         if self.at > self._remembered:
-            self._store.delivered(self.name, self.at)
+            self._outbox.delivered(self.name, self.at)
             self._remembered = self.at
 
 

@@ -11,6 +11,7 @@ from holdfast.runtime.message import Processed, Processor
 from holdfast.runtime.operate import steer
 from holdfast.runtime.sources.base import Malformed
 from holdfast.runtime.text import Duration, seconds
+from holdfast.stores.base import find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
@@ -71,7 +72,7 @@ def _run(pipeline: "Pipeline", batch: str | None, left: float | None) -> dict[st
     name = batch if batch is not None else pipeline.name
     if left is not None and left <= 0:
         return {"again": True, "state": "interrupted", "counts": {}}
-    if not pipeline.has_source and pipeline.store.batch(name) is None:
+    if not pipeline.has_source and find_batch(pipeline.store, name) is None:
         return {"again": False, "state": "open", "counts": {}}
     report = pipeline.run(batch=batch, deadline=left, progress=False)
     return {"again": report.run_again, "state": report.state, "counts": report.counts.as_dict()}

@@ -267,8 +267,7 @@ def take_over_pages(pipeline: Pipeline, file: Path, data: bytes, by: By, *, batc
     """Admit the pages, record those whose outputs count, and keep what the file told."""
     pages = read_page_file(pipeline, file, data)
     recovery = pipeline.recover(by=by, batch=batch, key=key)
-    made = pipeline.store.batch(batch)
-    assert made is not None
+    (made,) = pipeline.store.batches(batch)
     lost, found = _compare(pipeline, pages, batch)
     usd = sum((Decimal(str(each.get("cost_usd", 0))) for each in pages.page_metrics.values()), Decimal(0))
     note = {"format": "pages", "file": str(file), "digest": f"sha256:{canonical.digest(b'', data).hex()}",
@@ -280,8 +279,7 @@ def take_over_pages(pipeline: Pipeline, file: Path, data: bytes, by: By, *, batc
 
 
 def _compare(pipeline: Pipeline, pages: PageMetrics, batch: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    made = pipeline.store.batch(batch)
-    assert made is not None
+    (made,) = pipeline.store.batches(batch)
     lost, found = [], []
     reached = [each.name for each in pipeline.stages].index(pages.stage_name) + 1
     for item in each_item(pipeline.store, made.id):

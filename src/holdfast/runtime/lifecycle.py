@@ -15,7 +15,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, forward
 from holdfast.runtime.text import command, many, reopen, when
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_checkpoint, each_item
+from holdfast.stores.base import Store, each_checkpoint, each_item, find_batch, is_settled
 
 HALTED = "halted"
 TOLERANCE = "tolerance"
@@ -76,7 +76,7 @@ def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
 
 def _goes_on(store: Store, batch: Batch) -> bool:
     """Return whether there is something left to do, or may still come."""
-    return batch.sealed_at is None and (batch.ingested_at is None or not store.is_settled(batch.id))
+    return batch.sealed_at is None and (batch.ingested_at is None or not is_settled(store, batch.id))
 
 
 def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance: DeadLimit | None = None) -> None:
@@ -200,7 +200,7 @@ def check_open(store: Store, batch: Batch) -> None:
 def check_goes_on(store: Store, batch: Batch) -> None:
     """Refuse to send items back in a batch that no run takes up again: what is done of it would be lost."""
     check_open(store, batch)
-    now = store.batch(batch.name)
+    now = find_batch(store, batch.name)
     if now is not None and now.course is Course.CANCELLED:
         raise Refused(
             f"batch {batch.name!r} was cancelled, for good: no run would take up what is sent back, so nothing was "

@@ -14,11 +14,11 @@ from holdfast.stores.base import SetBack, Store, TellsHistory, each_item, find_i
 
 def batch_named(store: Store, name: str) -> Batch:
     """The batch of that name."""
-    found = store.batch(name)
-    if found is None:
+    found = store.batches(name)
+    if not found:
         known = [batch.name for batch in reversed(store.batches())]
         raise UsageError(f"there is no batch {name!r} in {store.url}: {_instead(name, known, 'it holds no batch yet')}")
-    return found
+    return found[0]
 
 
 def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:

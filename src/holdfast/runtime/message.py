@@ -50,7 +50,7 @@ from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import OutputInspector, value_of
 from holdfast.runtime.verify.recheck import back, send_back
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Receipt, Store, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -249,7 +249,7 @@ class Processor:
         try:
             return self.store.add_items(self.batch.id, [item], actor=self.owner)
         except Refused:
-            now = self.store.batch(self.batch.name)
+            now = find_batch(self.store, self.batch.name)
             if now is not None and now.closed_at is not None and now.sealed_at is None:
                 steer.note_turned_away(self.store, now, actor=self.owner)
             raise
@@ -280,7 +280,7 @@ class Processor:
     def _open(self, name: str, key: KeyFrom) -> Batch:
         """The batch. Whether its code changed is a question for the next run: instances of two versions may be at work
         on it, and each would change it back."""
-        known = self.store.batch(name)
+        known = find_batch(self.store, name)
         self.key = definition.remembered_key(known, key, "key")
         described = definition.describe(
             self.pipeline.name, self.stages, definition.keyed_by(self.key, "key"), self.pipeline.patience

@@ -27,7 +27,7 @@ from holdfast.runtime.status.statistics import read_savings
 from holdfast.runtime.status.status import StateCounts
 from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import Store, each_item, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -102,7 +102,7 @@ class Result:
 def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
     """Every result, validated against the annotation of the last stage; read in pages, so memory stays flat."""
     store = pipeline.store
-    batch = store.batch(name)
+    batch = find_batch(store, name)
     if batch is None:
         raise UsageError(f"there is no batch {name!r} in {store.url}")
     last = len(pipeline.stages) - 1
@@ -240,8 +240,7 @@ class Report(Plain):
     def metrics(self) -> statistics.Statistics:
         """Count, min, max, sum, mean, p50 and p95 of seconds, money, tokens and metrics, by stage."""
         pipeline = self._needed()
-        batch = pipeline.store.batch(self.batch)
-        assert batch is not None
+        (batch,) = pipeline.store.batches(self.batch)
         return statistics.collect(pipeline.store, batch)
 
     def results(self) -> Iterator[Result]:
@@ -336,7 +335,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
          failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
     store = pipeline.store
-    batch = store.batch(name)
+    batch = find_batch(store, name)
     if batch is None:
         known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
         raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")

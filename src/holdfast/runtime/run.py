@@ -23,7 +23,7 @@ from holdfast.runtime.text import command, in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -84,7 +84,7 @@ class Run:
     def _open(self, items: Iterable[Any] | None) -> Batch:
         """The batch, if this pipeline may go on with it."""
         options, pipeline = self.options, self.pipeline
-        known = self.store.batch(options.batch)
+        known = find_batch(self.store, options.batch)
         if known is None and items is None:
             raise UsageError(
                 f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
@@ -130,8 +130,7 @@ class Run:
         control, ledger = self.session.control, self.session.ledger
         if control.trouble is not None:
             raise control.trouble
-        fresh = self.store.batch(batch.name)
-        assert fresh is not None
+        (fresh,) = self.store.batches(batch.name)
         if control.reason in ENDED_FOR_GOOD:  # whatever nobody holds is cancelled now
             steer.clear_over(self.store, fresh, actor=self.owner)
         if self.closing.sinks:

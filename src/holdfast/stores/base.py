@@ -8,13 +8,13 @@ Every verb names its guard, what it guarantees, and what it raises. A store that
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
 from holdfast.core.canonical import key_hash
 from holdfast.core.course import Amended, Barrier, Decide
-from holdfast.core.errors import Damaged
+from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.journal import decode_header
 from holdfast.core.model import (
@@ -128,12 +128,8 @@ class Store(Protocol):
         """
         ...
 
-    def batch(self, name: str) -> Batch | None:
-        """The batch of that name as it stands, or None."""
-        ...
-
-    def batches(self) -> list[Batch]:
-        """All batches, oldest first."""
+    def batches(self, name: str | None = None) -> list[Batch]:
+        """Return all batches, oldest first; or the one of a name, if there is one. See `find_batch`."""
         ...
 
     def add_items(
@@ -236,24 +232,16 @@ class Store(Protocol):
         """
         ...
 
-    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
-        """Events in the order in which they became durable, after the one of that number."""
-        ...
+    def chunks(
+        self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None
+    ) -> list[Chunk]:
+        """Return the chunks of a batch with lease and totals, in the order of their items: all of them, with `of` the
+        one that has that item, with `pending` those that have pending items. With `limit` no more than that, whichever
+        they are.
 
-    def delivered(self, receiver: str, up_to: int = 0) -> int:
-        """Remember that a receiver has every event up to that number; returns how far it is. It never goes back."""
-        ...
-
-    def chunks(self, batch: BatchId) -> list[Chunk]:
-        """Every chunk of the batch with lease and totals, in the order of their items."""
-        ...
-
-    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        """The chunk that holds an item. Raises UsageError if there is no such item."""
-        ...
-
-    def is_settled(self, batch: BatchId) -> bool:
-        """Whether no item of the batch is pending. In a database one probe of an index, however many chunks it has."""
+        Guarantee: none for an unknown batch or item. In a database, whether any chunk has pending items (`is_settled`)
+            and which one has an item (`chunk_of`) is one probe of an index, however many chunks there are.
+        """
         ...
 
     def items(
@@ -279,6 +267,29 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of files and connections."""
         ...
+
+
+class Outbox(Protocol):
+    """Events, kept in the order in which they became durable: what a store has beside the verbs above that says so in
+    `capabilities.events`. See `outbox_of`."""
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        """Return events in the order in which they became durable, after the one of that number."""
+        ...
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        """Remember that a receiver has every event up to that number; return how far it is. It never goes back."""
+        ...
+
+
+class EmptyOutbox:
+    """The outbox of a store that keeps no events."""
+
+    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
+        return []
+
+    def delivered(self, receiver: str, up_to: int = 0) -> int:
+        return 0
 
 
 class SetBack(msgspec.Struct, frozen=True):
@@ -308,6 +319,30 @@ def has_landed(store: Store, commit: Commit) -> bool:
     """Return whether a commit is in the chain of its chunk: for whoever must not write any more. Whoever may, sends it
     again instead."""
     return any(decode_header(entry.head).commit_id == commit.id for entry in each_entry(store, commit.chunk))
+
+
+def find_batch(store: Store, name: str) -> Batch | None:
+    """Return the batch of that name as it is now, if there is one."""
+    found = store.batches(name)
+    return found[0] if found else None
+
+
+def chunk_of(store: Store, batch: BatchId, n: ItemNo) -> Chunk:
+    """Return the chunk that has an item. Raises UsageError if there is no such item."""
+    found = store.chunks(batch, of=n)
+    if not found:
+        raise UsageError(f"batch number {batch} has no item number {n}")
+    return found[0]
+
+
+def is_settled(store: Store, batch: BatchId) -> bool:
+    """Return whether no item of a batch is pending."""
+    return not store.chunks(batch, pending=True, limit=1)
+
+
+def outbox_of(store: Store) -> Outbox:
+    """Return the events of a store; an outbox without any where it keeps none."""
+    return cast("Outbox", store) if store.capabilities.events else EmptyOutbox()
 
 
 def find_item(store: Store, batch: BatchId, key: str) -> ItemNo | None:

@@ -40,7 +40,7 @@ from holdfast.core.model import (
     Want,
     chain_of_batch,
 )
-from holdfast.stores.base import Capabilities, Idle, Receipt, lineage, receipt_of
+from holdfast.stores.base import Capabilities, Idle, Receipt, chunk_of, find_batch, lineage, receipt_of
 
 replace = msgspec.structs.replace
 
@@ -80,7 +80,7 @@ class MemoryStore:
 
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
         with self._lock:
-            found = self.batch(name)
+            found = find_batch(self, name)
             if found is None:
                 found = Batch(id=BatchId(len(self._batches) + 1), name=name, pipeline=pipeline, definition=definition,
                               opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
@@ -90,13 +90,9 @@ class MemoryStore:
                 self._tell(found.id, [course.batch_opened(name, pipeline)])
             return self.amend(found.id, course.to_redefine(pipeline, definition), actor=actor).batch
 
-    def batch(self, name: str) -> Batch | None:
+    def batches(self, name: str | None = None) -> list[Batch]:
         with self._lock:
-            return next((batch for batch in self._batches.values() if batch.name == name), None)
-
-    def batches(self) -> list[Batch]:
-        with self._lock:
-            return list(self._batches.values())
+            return [batch for batch in self._batches.values() if name in (None, batch.name)]
 
     def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:
         with self._lock:
@@ -121,12 +117,12 @@ class MemoryStore:
     ) -> Batch:
         return self.amend(batch, course.to_seal(reconciliation, reason=reason, events=events), actor=actor).batch
 
-    def chunks(self, batch: BatchId) -> list[Chunk]:
+    def chunks(
+        self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None
+    ) -> list[Chunk]:
         with self._lock:
-            return sorted((c for c in self._chunks.values() if c.batch == batch), key=lambda c: c.lo)
-
-    def is_settled(self, batch: BatchId) -> bool:
-        return not any(chunk.pending for chunk in self.chunks(batch))
+            found = [c for c in self._chunks.values() if c.batch == batch and (of is None or c.lo <= of < c.hi)]
+            return sorted((c for c in found if c.pending or not pending), key=lambda c: c.lo)[:limit]
 
     def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
         with self._lock:
@@ -233,7 +229,7 @@ class MemoryStore:
     def _claimable(self, want: Want, now: float) -> Chunk | None:
         """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
         if want.only is not None:
-            chunks = [self._chunk_of(want.batch, want.only)]
+            chunks = [chunk_of(self, want.batch, want.only)]
         else:
             chunks = [chunk for chunk in self._chunks.values() if chunk.batch == want.batch]
         chunks = [chunk for chunk in chunks if chunk.id not in want.keeps]
@@ -257,7 +253,7 @@ class MemoryStore:
         return sum(chunk.counts.dead for chunk in self._chunks.values() if chunk.batch == batch)
 
     def _idle(self, want: Want, why: Barrier | None) -> Idle:
-        asked = self._chunks.values() if want.only is None else [self._chunk_of(want.batch, want.only)]
+        asked = self._chunks.values() if want.only is None else [chunk_of(self, want.batch, want.only)]
         chunks = [chunk for chunk in asked if chunk.batch == want.batch and chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
         return Idle(
@@ -339,7 +335,7 @@ class MemoryStore:
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             changed: list[ItemNo] = []
-            parts = list(acts.by_chunk(act, lambda n: self._chunk_of(act.batch, n)))
+            parts = list(acts.by_chunk(act, lambda n: chunk_of(self, act.batch, n)))
             if acts.may_come_again(act) and self._was_done(act, [chunk for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
@@ -406,16 +402,6 @@ class MemoryStore:
             return self._entries.get(chain, [])[after : after + limit]
 
     # -- helpers ------------------------------------------------------------------------------------------------
-
-    def _chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        found = next((c for c in self._chunks.values() if c.batch == batch and c.lo <= n < c.hi), None)
-        if found is None:
-            raise UsageError(f"batch number {batch} has no item number {n}")
-        return found
-
-    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        with self._lock:
-            return self._chunk_of(batch, n)
 
     def _place(self, batch: BatchId, n: ItemNo) -> Place:
         """The stored place, or where the outputs say the item stands."""

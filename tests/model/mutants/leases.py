@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core import acts, journal, lease
 from holdfast.core.model import BatchId, Chunk, Commit, Counts, Kind, Lease, Want
+from holdfast.stores.base import chunk_of
 from holdfast.stores.memory import MemoryStore
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
 
@@ -195,7 +196,7 @@ def items_that_come_again_change_the_kind_of_their_chunk() -> Patch:
     def careless(add: Any, store: MemoryStore, batch: BatchId, items: Any, **named: Any) -> Any:
         answer = add(store, batch, items, **named)
         for n, _ in store.known(batch, items).values():
-            chunk = store.chunk_of(batch, n)
+            chunk = chunk_of(store, batch, n)
             store._chunks[chunk.id] = replace(chunk, kind=named.get("kind", Kind.ITEMS))
         return answer
 

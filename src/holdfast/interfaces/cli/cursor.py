@@ -36,7 +36,7 @@ from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, rem
 from holdfast.runtime.status import overview as glance
 from holdfast.runtime.text import command, when
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 from holdfast.stores.open import is_there
 
 app = typer.Typer(
@@ -229,7 +229,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
     state_document.read(data, str(file))
     nowhere = manner.dry_run and not is_there(manner.store)
     with opened("memory:" if nowhere else manner.store, must_exist=False) as there:
-        found = there.batch(name)
+        found = find_batch(there, name)
         if found is None or not found.admitted:
             _make(there, acts.from_state(there, data, str(file), name), manner)
         else:

@@ -42,7 +42,7 @@ from holdfast.runtime.operate import recover
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.names import safe_name
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, outbox_of
 from holdfast.stores.memory import MemoryStore
 
 app = typer.Typer(help="The journal: verify it.", no_args_is_help=True)
@@ -468,7 +468,7 @@ def _follow(there: Store, batch: str | None, after: int, as_json: bool) -> None:
 
 def _matching(there: Store, batch: str | None, after: int) -> Iterator[StoredEvent]:
     only = None if batch is None else lookup.batch_named(there, batch).id
-    while page := there.events(after, limit=EVENTS_PAGE):
+    while page := outbox_of(there).events(after, limit=EVENTS_PAGE):
         yield from (event for event in page if only in (None, event.batch))
         after = page[-1].id
 

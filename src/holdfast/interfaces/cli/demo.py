@@ -33,7 +33,7 @@ from holdfast.runtime.operate import audit
 from holdfast.runtime.operate.reconcile import reconcile
 from holdfast.runtime.status import statistics
 from holdfast.runtime.status import status as standing
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 from holdfast.stores.open import DEFAULT, open_store
 
 BATCH = "moby-dick"
@@ -228,7 +228,7 @@ class _Demo:
     def _opened(self, *, must_exist: bool = True) -> Iterator[tuple[Store, Any]]:
         there = open_store(self.where)
         try:
-            yield there, lookup.batch_named(there, BATCH) if must_exist else there.batch(BATCH)
+            yield there, lookup.batch_named(there, BATCH) if must_exist else find_batch(there, BATCH)
         finally:
             there.close()
 

@@ -27,7 +27,7 @@ from holdfast.runtime.status import status as standing
 from holdfast.runtime.status.statistics import StageStatistics, Statistics, Summary
 from holdfast.runtime.text import brief, command, unpause, when
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 
 LEAST = 0.0001
 """What is less is not told more exactly: seven digits are as wide as a column is on a narrow screen."""
@@ -275,7 +275,7 @@ def picture(
 def word_of(there: Store, seen: standing.Status) -> str:
     """One word for how the batch stands. A scan may have handled rows before anything is settled, and one that follows
     its source never ends."""
-    word, batch = state_of(seen), there.batch(seen.batch)
+    word, batch = state_of(seen), find_batch(there, seen.batch)
     if word.startswith("complete") and batch is not None and _unconverged(there, seen, batch):
         return NOT_CONVERGED
     if word not in ("not begun", "interrupted") or batch is None or not glance.has_begun(there, batch):

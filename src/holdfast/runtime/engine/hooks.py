@@ -37,8 +37,7 @@ class FailureHooks:
         if buried and not self._everywhere and not any(stage.hooks.on_failure for stage in self._stages):
             buried.clear()
         while buried:
-            batch = self._store.batch(self._batch)
-            assert batch is not None
+            (batch,) = self._store.batches(self._batch)
             n = buried.pop(0)
             found = self._store.items(batch.id, lo=n, hi=n + 1)[0]
             stage, place = self._stages[min(found.place.stage, len(self._stages) - 1)], found.place

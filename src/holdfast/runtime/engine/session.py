@@ -36,7 +36,7 @@ from holdfast.runtime.partitions import expected_rows, is_row
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.verify import recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
-from holdfast.stores.base import each_checkpoint, each_item
+from holdfast.stores.base import each_checkpoint, each_item, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -280,7 +280,7 @@ class Session:
             self.warnings.append(none_given(batch.admitted))
 
     def _stop_if_barred(self, batch: Batch) -> None:
-        fresh = self.store.batch(batch.name)
+        fresh = find_batch(self.store, batch.name)
         if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
             self.control.stop(barred)
 

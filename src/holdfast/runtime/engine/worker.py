@@ -31,7 +31,7 @@ from holdfast.runtime.engine.stages import StageDriver
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.status import orphans
 from holdfast.runtime.text import many
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Receipt, Store, find_batch
 
 log = logging.getLogger("holdfast.worker")
 
@@ -70,7 +70,7 @@ class Worker:
             ex.Rest: lambda _: control.rest(),
         }
         self._looks: dict[ex.Look, Callable[[], Any]] = {
-            ex.Look.BATCH: lambda: store.batch(batch.name),
+            ex.Look.BATCH: lambda: find_batch(store, batch.name),
             ex.Look.CHUNKS: lambda: store.chunks(batch.id),
             ex.Look.BLAME: lambda: look_for_blame(store, batch, store.chunks(batch.id), ledger),
         }

@@ -46,7 +46,7 @@ from holdfast.runtime.partitions import (
 )
 from holdfast.runtime.text import command
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 
 RESET, BROKEN = "reset", "lease_broken"
 NOBODY = "nobody holds it"
@@ -298,7 +298,7 @@ def check_free(store: Store, plan: Planting) -> Batch | None:
     """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
     if plan.kind == IMPORTED:
         check_fence(store, plan.fence, plan.name)
-    found = store.batch(plan.name)
+    found = find_batch(store, plan.name)
     if found is None:
         return None
     kinds: dict[str, bytes] = {}

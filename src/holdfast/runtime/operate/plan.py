@@ -33,7 +33,7 @@ from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.runtime.verify.observe import recorded_digests
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.seen import SeenKeys
 
@@ -196,7 +196,7 @@ GROUP = 2_000
 def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[Any] | None) -> Plan:
     """What a run with these options would do with these items."""
     store = pipeline.store_if_there()
-    known = store.batch(options.batch) if store is not None else None
+    known = find_batch(store, options.batch) if store is not None else None
     if known is None and items is None:
         raise UsageError(
             f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "

@@ -28,7 +28,7 @@ from holdfast.runtime.status import status
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import sinks_of
 from holdfast.runtime.verify.observe import Extras, Observer
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, each_item
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, chunk_of, each_item, find_batch, is_settled
 from holdfast.stores.seen import SeenKeys
 
 if TYPE_CHECKING:
@@ -283,13 +283,17 @@ def look_for_end(
     their sinks are given. After a message, most looks are spared."""
 
     def compare() -> Reconciliation | None:
-        now = store.batch(batch.name)
+        now = find_batch(store, batch.name)
         if now is None or now.sealed_at is not None or not _may_have_ended(now, store.now()):
             return None
         if message is not None and _has_surplus(now):
             _warn_of_surplus(store, now, message, actor)
             return None
-        if _is_known(store, now, message) or not store.is_settled(now.id) or _is_known(store, now, message, whole=True):
+        if (
+            _is_known(store, now, message)
+            or not is_settled(store, now.id)
+            or _is_known(store, now, message, whole=True)
+        ):
             return None
         return reconcile(store, now, sinks=sinks, how=_depth(store, now, sinks, message))
 
@@ -329,7 +333,7 @@ def _is_known(store: Store, batch: Batch, message: LastMessage | None, *, whole:
     known = _compared.get(store)
     if end is None or known is None or (known.batch, known.end) != (batch.id, end):
         return False
-    chunk = store.chunk_of(batch.id, message.n)
+    chunk = chunk_of(store, batch.id, message.n)
     return known.heads.get(chunk.id) == chunk.head
 
 

@@ -35,7 +35,7 @@ from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem
 from holdfast.stores import filesystem
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import Store, each_item, find_batch
 from holdfast.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def recover(
         )
     finally:
         finder.close()
-    fresh = store.batch(batch)
-    assert fresh is not None
+    (fresh,) = store.batches(batch)
     return Recovery(
         batch=batch, items=fresh.admitted, recovered=dict(finder.recovered), pending=finder.pending,
         invalid=tuple(finder.invalid), invalid_count=finder.invalid_count, unverified=tuple(finder.unverified),
@@ -167,7 +166,7 @@ def preview(
 
 
 def _check_absent(store: Store, batch: str) -> None:
-    found = store.batch(batch)
+    found = find_batch(store, batch)
     if found is not None and found.admitted:
         raise Refused(
             f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "

@@ -53,7 +53,7 @@ from holdfast.runtime.scan.tick import Ended, Tick, lag, unsettled
 from holdfast.runtime.sources.base import UNAVAILABLE, Final, Followable, Span
 from holdfast.runtime.text import brief, command, many, unpause
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, Store
+from holdfast.stores.base import Idle, Store, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -136,7 +136,7 @@ class Follower(TickDriver):
     def _refuse_another_source(self) -> None:
         """Asked while the lease is held, so that nobody moves the cursor in another source afterwards."""
         self.looked_at = time.monotonic()
-        now = self.store.batch(self.batch.name)
+        now = find_batch(self.store, self.batch.name)
         if now is not None and now.definition != self.batch.definition:
             changes.check_source_still(self.stage.source.describe(), now)
 
@@ -360,7 +360,7 @@ def open_batch(pipeline: "PipelineDefinition", stage: RangeStage, name: str, acc
     store, actor = pipeline.store, owners.new_owner()
     keyed = definition.keyed_by("range", "key")
     described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
-    known = store.batch(name)
+    known = find_batch(store, name)
     if known is not None:
         definition.check(known, pipeline.name, described, reads_items=False)
         accept_source(pipeline, known, stage, accept, actor)
@@ -370,8 +370,7 @@ def open_batch(pipeline: "PipelineDefinition", stage: RangeStage, name: str, acc
         payload = canonical.encode({"range": KEY, **payload_of(Span())})
         only = ingest.admit(KEY, payload, os.urandom(SALT_BYTES))
         store.add_items(known.id, [only], kind=Kind.PARTITIONS, ended=True, actor=actor)
-        fresh = store.batch(name)
-        assert fresh is not None
+        (fresh,) = store.batches(name)
         known = fresh
     return known
 

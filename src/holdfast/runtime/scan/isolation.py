@@ -21,7 +21,7 @@ from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.partitions import ROW
 from holdfast.runtime.scan.rows import Passed
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 
 GONE = "it is not in the source any more: it was deleted, or has another cursor and comes with the scan"
 """Why a row that was redriven is skipped."""
@@ -84,7 +84,7 @@ class Burial:
 
     def _found(self) -> Batch:
         if self._batch is None:
-            self._batch = self._store.batch(self._name)
+            self._batch = find_batch(self._store, self._name)
         if self._batch is None:
             raise UsageError(f"there is no batch {self._name!r} to bury rows of")
         return self._batch

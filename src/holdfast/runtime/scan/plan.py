@@ -22,7 +22,7 @@ from holdfast.runtime.status.forecast import RunForecast
 from holdfast.runtime.status.statistics import totals
 from holdfast.runtime.text import brief, many, usd
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.scan.scan import Scan
@@ -43,12 +43,12 @@ class Sought:
 
     def last(self) -> dict[str, Any] | None:
         """How far a run before this one came; None where none did."""
-        batch = self._store.batch(self._name)
+        batch = find_batch(self._store, self._name)
         return None if batch is None else next((each.note for each in backward(self._store, batch, KIND)), None)
 
     def tell(self, so_far: dict[str, Any]) -> None:
         """Write it down, if it is time."""
-        batch = self._store.batch(self._name) if time.monotonic() - self._told_at >= TELL_SECONDS else None
+        batch = find_batch(self._store, self._name) if time.monotonic() - self._told_at >= TELL_SECONDS else None
         if batch is None:
             return
         self._told_at = time.monotonic()
@@ -59,7 +59,7 @@ class Sought:
 def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any) -> Plan:
     """Which partitions would be run and why, how many rows are behind them, and what would be in the way."""
     store = scan.pipeline.store_if_there()
-    known = store.batch(batch) if store is not None else None
+    known = find_batch(store, batch) if store is not None else None
     items = None if known is not None and known.ingested_at is not None else Ranges(scan)
     made = scan.pipeline.plan(items, batch, key="range", workers=workers if workers is not None else scan.partitions,
                               **options)  # fmt: skip

@@ -28,7 +28,7 @@ from holdfast.runtime.scan.process import ProcessRunner
 from holdfast.runtime.scan.rows import Careful, Feed, Interval
 from holdfast.runtime.scan.walk import Walk
 from holdfast.stores import owners
-from holdfast.stores.base import each_item
+from holdfast.stores.base import each_item, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -175,7 +175,7 @@ class Redriving:
     def _were_buried(self) -> bool:
         if self._admitted == 1 and time.monotonic() - self._asked > REFRESH_SECONDS:
             self._asked = time.monotonic()
-            found = self._with.store.batch(self._with.batch.name)
+            found = find_batch(self._with.store, self._with.batch.name)
             self._admitted = found.admitted if found is not None else 1
         return self._admitted > 1 or self._with.burial.count > 0
 

@@ -37,7 +37,7 @@ from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import Duration, command, moment, printable, seconds
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, find_batch
 from holdfast.stores.buckets.base import is_place
 
 
@@ -233,7 +233,7 @@ class Scan:
                 f"start ({command('reset', name, options='--from-start')}), or scan under a new batch name"
             )
         notes = base.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
-        known = self.pipeline.store.batch(name)
+        known = find_batch(self.pipeline.store, name)
         ranges = None
         if known is None or known.ingested_at is None:
             ranges = plan.Ranges(self, Sought(self.pipeline.store, name))
@@ -258,7 +258,7 @@ class Scan:
     def _compared(self, name: str, stage: RangeStage, accept_source: str | None) -> tuple[str, ...]:
         """Refuse another source than the batch was begun with; what there is to know of one that has grown."""
         self.source.describe()  # a table says by this whether it is there
-        known = self.pipeline.store.batch(name)
+        known = find_batch(self.pipeline.store, name)
         if known is None:
             return ()
         actor = owners.new_owner()
@@ -378,8 +378,7 @@ class Scan:
         return ScanReport(follow.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
 
     def _known(self, name: str) -> Batch:
-        found = self.pipeline.store.batch(name)
-        assert found is not None
+        (found,) = self.pipeline.store.batches(name)
         return found
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:

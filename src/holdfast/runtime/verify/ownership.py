@@ -23,7 +23,7 @@ from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sinks.rivals import NamesHolder, Note
 from holdfast.runtime.text import command
 from holdfast.runtime.verify.inspector import sinks_of
-from holdfast.stores.base import Store, each_output
+from holdfast.stores.base import Store, each_output, find_batch
 
 Standing = Literal["held", "free", "superseded"]
 
@@ -82,7 +82,7 @@ class Ownership:
 def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ownership:
     """Take the names that a batch writes its files under, or refuse; close the answer when the batch is not worked on
     any longer."""
-    found, known = Ownership(), store.batch(name)
+    found, known = Ownership(), find_batch(store, name)
     try:
         for each in _claims(store, pipeline, name, known, stages):
             _own(each, found)
@@ -109,7 +109,7 @@ def _unclear(batch: str, error: OSError) -> StoreError:
 def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> list[str]:
     """Tell why `own` would refuse; change nothing."""
     try:
-        for each in _claims(store, pipeline, name, store.batch(name), stages):
+        for each in _claims(store, pipeline, name, find_batch(store, name), stages):
             each.judge()
     except Refused as refused:
         return [str(refused)]
@@ -197,7 +197,7 @@ class _NamesClaim:
         """Tell how the names stand for the batch, and who holds them; refuse where that is another that keeps them."""
         note = self.names.note()
         self.noted = note.holder if note is not None else None
-        if self.known is None and (opened := self.store.batch(self.me.batch)) is not None:
+        if self.known is None and (opened := find_batch(self.store, self.me.batch)) is not None:
             self.known, self.me = opened, holder_of(self.store, opened)  # another process opened it since
         holder = self.noted if note is not None else self._recorded_before()
         if holder is None or (note is None and holder == self.me) or (note is not None and self._is_own(note)):
@@ -219,7 +219,7 @@ class _NamesClaim:
 
     def in_store(self, holder: NamesHolder) -> Batch | None:
         """Return the holder, if it is a batch of this store."""
-        found = self.store.batch(holder.batch)
+        found = find_batch(self.store, holder.batch)
         if found is None or found.pipeline != holder.pipeline:
             return None
         return found if holder.uid in ("", uid_of(self.store, found)) else None

@@ -47,11 +47,6 @@ class BatchDocuments:
         """Return the batch that a name in the root leads to."""
         return self._documents.need(BatchDocument, names.batch(BatchId(number))).document.batch
 
-    def named(self, name: str) -> Batch | None:
-        root = self._documents.need(Root, names.ROOT).document
-        found = next((number for number, known in root.names if known == name), None)
-        return None if found is None else self.number(found)
-
     def make(self, name: str, pipeline: str, definition: bytes, actor: str) -> Batch:
         """Write the document of the batch first, under a number that nobody has; then its name in the root."""
         body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))

@@ -39,12 +39,11 @@ from holdfast.core.model import (
     NewItem,
     Output,
     State,
-    StoredEvent,
     StoredItem,
     Want,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import LANDED, Capabilities, Idle, Receipt, lineage, receipt_of
+from holdfast.stores.base import LANDED, Capabilities, Idle, Receipt, find_batch, lineage, receipt_of
 from holdfast.stores.bucket import documents, names
 from holdfast.stores.bucket.batches import TURNS, BatchDocuments
 from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
@@ -89,7 +88,7 @@ class BucketStore:
 
     @patient
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
-        found = self.batch(name)
+        found = find_batch(self, name)
         if found is None:
             faults.reach("open_batch.before")
             found = self._batches.make(name, pipeline, definition, actor)
@@ -488,29 +487,19 @@ class BucketStore:
     # -- batches and chunks -------------------------------------------------------------------------------------
 
     @patient
-    def batch(self, name: str) -> Batch | None:
-        return self._batches.named(name)
-
-    @patient
-    def batches(self) -> list[Batch]:
+    def batches(self, name: str | None = None) -> list[Batch]:
         root = self._documents.need(Root, names.ROOT).document
-        numbers = sorted(number for number, _ in root.names)
+        numbers = sorted(number for number, known in root.names if name in (None, known))
         return self._chunks.each(self._batches.number, numbers)
 
     @patient
-    def chunks(self, batch: BatchId) -> list[Chunk]:
+    def chunks(
+        self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None
+    ) -> list[Chunk]:
         held = self._batches.find(batch)
-        return [] if held is None else [self._chunks.told(seen, self.now()) for seen in self._chunks.sweep(held)]
-
-    @patient
-    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        for seen in self._chunks.sweep(self._batches.known(batch), n, n + 1):
-            if seen.chunk.lo <= n < seen.chunk.hi:
-                return self._chunks.told(seen, self.now())
-        raise UsageError(f"batch number {batch} has no item number {n}")
-
-    def is_settled(self, batch: BatchId) -> bool:
-        return not any(chunk.pending for chunk in self.chunks(batch))
+        span = (0, None) if of is None else (of, of + 1)
+        found = [self._chunks.told(seen, self.now()) for seen in self._chunks.sweep(held, *span)] if held else []
+        return [chunk for chunk in found if chunk.pending or not pending][:limit]
 
     # -- items --------------------------------------------------------------------------------------------------
 
@@ -575,15 +564,6 @@ class BucketStore:
             return []
         wanted = self._chains.follow(batch, number, *facts)[after : after + limit]
         return self._chunks.each(lambda name: self._chains.read(batch, number, name), wanted)
-
-    def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
-        """None are kept: see `capabilities`."""
-        return []
-
-    def delivered(self, receiver: str, up_to: int = 0) -> int:
-        if up_to:
-            raise UsageError(f"{self.url}: a bucket keeps no events, so none can be delivered: use a database")
-        return 0
 
 
 def _asked(want: Want) -> tuple[int, int | None]:

@@ -76,10 +76,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
 SELECT * FROM chunks WHERE id = ?;
 
 -- name: chunks_of_batch
-SELECT * FROM chunks WHERE batch = ? ORDER BY lo;
+SELECT * FROM chunks WHERE batch = ? ORDER BY lo LIMIT ?;
 
--- name: any_pending
-SELECT EXISTS (SELECT 1 FROM chunks INDEXED BY chunks_open WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled);
+-- name: pending_chunks
+SELECT * FROM chunks INDEXED BY chunks_open WHERE batch = ? AND hi - lo > done + skipped + dead + cancelled LIMIT ?;
 
 -- name: chunk_of_item
 SELECT * FROM chunks WHERE batch = ? AND lo <= ? ORDER BY lo DESC LIMIT 1;

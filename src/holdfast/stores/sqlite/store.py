@@ -110,7 +110,7 @@ class SqliteStore:
         self._file.close()
 
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
-        found = self.batch(name)
+        found = next(iter(self.batches(name)), None)
         if found is None:
             faults.reach("open_batch.before")
             with self._file.writing("open_batch") as db:
@@ -161,7 +161,7 @@ class SqliteStore:
             return course.Amended(batch=replace(after, seq=found.seq + 1, head=head), written=True)
 
     def _chunks_of(self, db: SqliteFile, batch: BatchId) -> list[Chunk]:
-        return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
+        return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch, -1))]
 
     # -- the outbox ---------------------------------------------------------------------------------------------
 
@@ -483,25 +483,21 @@ class SqliteStore:
             told = db.execute("SELECT id, stages, definition FROM batches")
         return gone + [(number, MISCOUNTED) for number, stages, what in told if stages != rows.stages_in(what)]
 
-    def batch(self, name: str) -> Batch | None:
+    def batches(self, name: str | None = None) -> list[Batch]:
         with self._file.reading() as db:
-            return self._batch(db, "batch_by_name", name)
+            told = db.execute(SQL["all_batches"]) if name is None else db.execute(SQL["batch_by_name"], (name,))
+            return [batch_of(row) for row in told]
 
-    def batches(self) -> list[Batch]:
+    def chunks(
+        self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None
+    ) -> list[Chunk]:
+        statement = "chunk_of_item" if of is not None else "pending_chunks" if pending else "chunks_of_batch"
+        terms = (batch, of) if of is not None else (batch, -1 if limit is None else limit)
         with self._file.reading() as db:
-            return [batch_of(row) for row in db.execute(SQL["all_batches"])]
-
-    def chunks(self, batch: BatchId) -> list[Chunk]:
-        with self._file.reading() as db:
-            return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch,))]
-
-    def chunk_of(self, batch: BatchId, n: ItemNo) -> Chunk:
-        with self._file.reading() as db:
-            return self._chunk_of(db, batch, n)
-
-    def is_settled(self, batch: BatchId) -> bool:
-        with self._file.reading() as db:
-            return not db.execute(SQL["any_pending"], (batch,))[0][0]
+            told = [chunk_of(row) for row in db.execute(SQL[statement], terms)]
+        if of is not None:
+            return [chunk for chunk in told if of < chunk.hi and (chunk.pending or not pending)][:limit]
+        return sorted(told, key=lambda chunk: chunk.lo)
 
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip

@@ -11,7 +11,7 @@ from holdfast.core.course import Amended, Barrier, basis, cover, to_note, to_reo
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Reopened, Sealed, Steered
 from holdfast.core.model import Act, BatchId, Course, Event, ItemNo
-from holdfast.stores.base import Receipt
+from holdfast.stores.base import Receipt, chunk_of, is_settled, outbox_of
 from holdfast.testing.conformance.kit import Kit, done, needs, proves, reset
 
 NOBODY = BatchId(99)
@@ -19,7 +19,7 @@ NOBODY = BatchId(99)
 
 def heard(kit: Kit) -> list[tuple[str, int | None]]:
     """Without the first, that the batch was opened."""
-    return [(event.kind, event.n) for event in kit.store.events()[1:]]
+    return [(event.kind, event.n) for event in outbox_of(kit.store).events()[1:]]
 
 
 def event(kind: str, n: int | None = None) -> Event:
@@ -164,14 +164,14 @@ def steering_otherwise_keeps_the_number_and_the_close(kit: Kit) -> None:
 
 @proves("A14")
 def a_batch_is_settled_while_nothing_is_pending(kit: Kit) -> None:
-    assert kit.store.is_settled(kit.batch)
+    assert is_settled(kit.store, kit.batch)
     kit.admit("a", "b")
     held = kit.claim()
-    assert not kit.store.is_settled(kit.batch)
+    assert not is_settled(kit.store, kit.batch)
     kit.land(held, [done(item) for item in kit.load(held)[:1]])
-    assert not kit.store.is_settled(kit.batch)
+    assert not is_settled(kit.store, kit.batch)
     kit.finish(held, version=1)
-    assert kit.store.is_settled(kit.batch)
+    assert is_settled(kit.store, kit.batch)
 
 
 @proves("A14")
@@ -179,9 +179,26 @@ def the_chunk_of_an_item_is_found(kit: Kit) -> None:
     kit.admit("a", "b", "c")
     kit.claim(limit=1)
     for chunk in kit.store.chunks(kit.batch):
-        assert [kit.store.chunk_of(kit.batch, ItemNo(n)) for n in range(chunk.lo, chunk.hi)] == [chunk] * chunk.size
+        assert [chunk_of(kit.store, kit.batch, ItemNo(n)) for n in range(chunk.lo, chunk.hi)] == [chunk] * chunk.size
     with pytest.raises(UsageError):
-        kit.store.chunk_of(kit.batch, ItemNo(3))
+        chunk_of(kit.store, kit.batch, ItemNo(3))
+    with pytest.raises(UsageError):
+        chunk_of(kit.store, BatchId(99), ItemNo(0))
+
+
+@proves("A14")
+def chunks_with_pending_items_are_found(kit: Kit) -> None:
+    kit.admit(*"abcdef")
+    held = [kit.claim(owner, limit=2) for owner in ("ann", "bob", "cid")]
+    kit.finish(held[1])
+    every = kit.store.chunks(kit.batch)
+    left = [chunk for chunk in every if chunk.pending]
+    assert kit.store.chunks(kit.batch, pending=True) == left == [every[0], every[2]]
+    assert [chunk in left for chunk in kit.store.chunks(kit.batch, pending=True, limit=1)] == [True]
+    assert [chunk in every for chunk in kit.store.chunks(kit.batch, limit=2)] == [True, True]
+    assert kit.store.chunks(kit.batch, of=ItemNo(2), pending=True) == []
+    assert kit.store.chunks(kit.batch, of=ItemNo(4), pending=True) == [every[2]]
+    assert kit.store.chunks(BatchId(99)) == kit.store.chunks(BatchId(99), pending=True) == []
 
 
 @proves("A15")
@@ -377,11 +394,11 @@ def events_become_durable_with_what_they_tell_and_in_order(kit: Kit) -> None:
     stale = msgspec.structs.replace(kit.commit_of(claim, [done(items[1])]), events=(event("three", 1),))
     assert kit.store.commit([stale])[0].reason == "stale"
     assert heard(kit) == [("one", 0), ("two", None)]
-    opened, first, second = kit.store.events()
+    opened, first, second = outbox_of(kit.store).events()
     assert opened.id < first.id < second.id
     assert (first.batch, first.at, first.body) == (kit.batch, kit.clock(), encode({"said": "one"}))
-    assert kit.store.events(first.id) == [second]
-    assert kit.store.events(limit=1) == [opened]
+    assert outbox_of(kit.store).events(first.id) == [second]
+    assert outbox_of(kit.store).events(limit=1) == [opened]
 
 
 @proves("A12", "A13")
@@ -403,8 +420,8 @@ def an_act_tells_of_the_items_that_it_changed(kit: Kit) -> None:
 @proves("A12")
 @needs("events")
 def how_far_a_receiver_is_never_goes_back(kit: Kit) -> None:
-    assert kit.store.delivered("webhook") == 0
-    assert kit.store.delivered("webhook", 7) == 7
-    assert kit.store.delivered("webhook", 3) == 7
-    assert kit.store.delivered("webhook") == 7
-    assert kit.store.delivered("a file") == 0
+    assert outbox_of(kit.store).delivered("webhook") == 0
+    assert outbox_of(kit.store).delivered("webhook", 7) == 7
+    assert outbox_of(kit.store).delivered("webhook", 3) == 7
+    assert outbox_of(kit.store).delivered("webhook") == 7
+    assert outbox_of(kit.store).delivered("a file") == 0

@@ -8,7 +8,7 @@ from holdfast.core.errors import DefinitionChanged, UsageError
 from holdfast.core.journal import Ingested, Opened
 from holdfast.core.limits import PAYLOAD_BYTES
 from holdfast.core.model import BatchId, State
-from holdfast.stores.base import find_item
+from holdfast.stores.base import find_batch, find_item
 from holdfast.testing.conformance.kit import DEFINITION, ONE_STAGE, Kit, answer, new_item, proves
 
 TWINS = ("a", "\0a", "\0\0a")
@@ -26,10 +26,9 @@ def two_who_open_the_same_batch_get_the_same_one(kit: Kit) -> None:
 
 @proves()
 def a_batch_is_found_by_its_name(kit: Kit) -> None:
-    found = kit.store.batch("book")
-    assert found is not None
+    (found,) = kit.store.batches("book")
     assert (found.id, found.pipeline, found.definition, found.admitted) == (kit.batch, "pages", DEFINITION, 0)
-    assert kit.store.batch("nobody's") is None
+    assert find_batch(kit.store, "nobody's") is None
 
 
 @proves()

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Checkpoint, ChunkId, CommitRefusal, ItemNo, Kind
-from holdfast.stores.base import Receipt, each_item
+from holdfast.stores.base import Receipt, chunk_of, each_item
 from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, new_item, proves, reset
 
 LANDED = [Receipt(landed=True)]
@@ -240,7 +240,7 @@ def a_chunk_is_of_the_kind_it_was_admitted_as(kit: Kit) -> None:
         kit.admit(f"{kind}-1", f"{kind}-2", kind=kind)
     assert kit.store.add_items(kit.batch, [new_item("plain")]).added == 1
     assert [chunk.kind for chunk in kit.store.chunks(kit.batch)] == [*Kind, Kind.ITEMS]
-    assert {kit.store.chunk_of(kit.batch, ItemNo(n)).kind for n in (2, 3)} == {Kind.PARTITIONS}
+    assert {chunk_of(kit.store, kit.batch, ItemNo(n)).kind for n in (2, 3)} == {Kind.PARTITIONS}
     claims = [kit.claim(owner, only=2 * n) for n, owner in enumerate(("ann", "bob", "cid"))]
     assert [claim.kind for claim in claims] == [*Kind]
     kit.check()

@@ -7,6 +7,7 @@ from holdfast.core.course import batch_finished, to_steer
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Change, Course, Place, State, StoredItem
 from holdfast.core.states import Transition, move
+from holdfast.stores.base import find_batch, outbox_of
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import checkpoint_at, length_of
 from holdfast.testing.simulator.world import Actor, World
@@ -199,7 +200,7 @@ def try_to_seal(world: World) -> None:
     if world.outputs.all_that_do_not_hold():
         return
     pending = len(world.store.items(world.batch.id, state=State.PENDING))
-    fresh = world.store.batch(world.batch.name)
+    fresh = find_batch(world.store, world.batch.name)
     is_read = world.ended or (world.ending and fresh is not None and fresh.ingested_at is not None)
     takes_no_more = is_read or (fresh is not None and fresh.course is Course.CANCELLED)
     obstacle = bool(pending or not takes_no_more)
@@ -281,23 +282,25 @@ NAME = "receiver"
 
 def receiver(world: World) -> Actor:
     """Reads on from where the store says it is, hears, and then says so. A crash between loses that it heard."""
+    outbox = outbox_of(world.store)
     while world.faulty:
         yield world.plan.hears * (0.5 + world.chance())
         hear(world, 1 + int(world.chance() * 3))
         if world.chance() < 0.1:
-            world.store.delivered(NAME, world.store.delivered(NAME) - 1)  # what it said long ago comes late
+            outbox.delivered(NAME, outbox.delivered(NAME) - 1)  # what it said long ago comes late
 
 
 def hear(world: World, limit: int) -> bool:
     """One page of what it has not heard yet; says whether there was anything."""
-    at = world.store.delivered(NAME)
+    outbox = outbox_of(world.store)
+    at = outbox.delivered(NAME)
     if at < world.acknowledged:
         raise Violation(f"a receiver that had all events up to {world.acknowledged} is back at {at}")
-    page = world.store.events(at, limit=limit)
+    page = outbox.events(at, limit=limit)
     world.heard += [event.id for event in page]
     if page and not world.goes_wrong(world.plan.deaf):
         world.acknowledged = page[-1].id
-        at = world.store.delivered(NAME, world.acknowledged)
+        at = outbox.delivered(NAME, world.acknowledged)
         if at < world.acknowledged:
             raise Violation(f"a receiver has every event up to {world.acknowledged}, the store says {at}")
     return bool(page)

@@ -10,7 +10,7 @@ from holdfast.core.model import BatchId, Commit, Course, DeadLimit, ItemNo, Stat
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Settled
-from holdfast.stores.base import Store, has_landed
+from holdfast.stores.base import Store, has_landed, outbox_of
 from holdfast.testing.replay import EVERYTHING, Story, Violation, compare, replay
 from holdfast.testing.simulator.handlers import APART, RangeWalk, checkpoint_at, folded, length_of
 
@@ -153,7 +153,7 @@ def check_adopted(world: "World", story: Story) -> None:
 
 def check_events(world: "World", story: Story) -> None:
     """Events are those of what is in the journal, and no others; the receiver heard them all, in their order."""
-    stored = world.store.events(limit=EVERYTHING)
+    stored = outbox_of(world.store).events(limit=EVERYTHING)
     resolved = [n for kind, _, n in story.acted if kind in ("requeued", "buried")]
     wanted: Counter[tuple[str, int | None]] = Counter((course.ITEM_DEAD, n) for n in story.buried)
     wanted.update((course.ORPHAN_RESOLVED, n) for n in resolved)

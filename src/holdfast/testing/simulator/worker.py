@@ -32,7 +32,7 @@ from holdfast.runtime.engine.dispatch import (
 )
 from holdfast.runtime.engine.hold import Hold, Saving
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
 from holdfast.testing.simulator.network import CommitConnection
@@ -359,7 +359,7 @@ class SimulatedWorker:
         batch = self.world.batch
         try:
             if effect.what is ex.Look.BATCH:
-                return self.store.batch(batch.name)
+                return find_batch(self.store, batch.name)
             chunks = self.store.chunks(batch.id)
         except StoreError:
             return None if effect.what is not ex.Look.BLAME else self.desk.careful

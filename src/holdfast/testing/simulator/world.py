@@ -36,7 +36,7 @@ from holdfast.core.model import (
     State,
     StoredItem,
 )
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, is_settled
 from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import output_of
@@ -342,7 +342,7 @@ class World:
         return self.course is Course.CANCELLED or not self.outputs.all_that_do_not_hold()
 
     def is_pending(self) -> bool:
-        return not self.store.is_settled(self.batch.id)
+        return not is_settled(self.store, self.batch.id)
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 

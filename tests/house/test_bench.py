@@ -7,6 +7,7 @@ import pytest
 
 from bench import environment, page
 from bench.__main__ import main
+from bench.against import chosen, told
 from bench.case import Case, Goal, Probe, Reading, Size
 from bench.cases import CASES
 from bench.machine import Machine
@@ -117,3 +118,14 @@ def test_every_peer_is_pinned() -> None:
 
 def test_every_case_can_be_repeated_by_its_name() -> None:
     assert all(make(Size()).name == name for name, make in CASES.items())
+
+
+def test_ratios_are_told_by_their_median_and_without_the_lowest_and_the_highest() -> None:
+    assert told([9.0, 1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 1.0, 0.1]) == "1.000 (0.800 to 1.200)"
+    assert told([2.0, 1.0]) == "1.500 (1.000 to 2.000)"
+
+
+def test_a_tree_is_held_against_an_earlier_one_by_the_probes_of_holdfast_alone() -> None:
+    labels = [probe.label for _, probe in chosen(["throughput", "alone", "scan"], Size(quick=True))]
+    assert labels
+    assert all("Holdfast" in label for label in labels)

@@ -120,13 +120,17 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def before(server: str) -> Iterator[tuple[Proxy, str]]:
-    """A proxy before a server, and the address that leads through it."""
+def before(server: str, at: str = "") -> Iterator[tuple[Proxy, str]]:
+    """A proxy before a server, and the address that leads through it: one that another had before, or a new one. Once
+    it is left, nobody answers there."""
     proxy = Proxy(server)
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Through", (Handler,), {"proxy": proxy})) as listening:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", urlsplit(at).port or 0), type("Through", (Handler,), {"proxy": proxy})
+    ) as listening:
         listening.daemon_threads = True
         threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         try:
             yield proxy, f"http://127.0.0.1:{listening.server_address[1]}{proxy.server.path}"
         finally:
+            proxy.shut = Cut.LOST_REQUEST  # on connections that stay open
             listening.shutdown()

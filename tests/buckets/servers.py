@@ -162,11 +162,10 @@ def _with_node() -> dict[str, str]:
 
 
 @contextmanager
-def azurite(keeps: Path | None = None, at: str = "") -> Iterator[str]:
-    """A server that keeps what it has in a folder, or in memory; at an address that it had before, or a new one."""
-    program, port = install_azurite(), int(at.split(":")[2].partition("/")[0]) if at else free_port()
-    where = ["--location", str(keeps)] if keeps is not None else ["--inMemoryPersistence"]
-    command = [str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *where,
+def azurite() -> Iterator[str]:
+    """A server that keeps what it has in memory."""
+    program, port = install_azurite(), free_port()
+    command = [str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence",
                "--skipApiVersionCheck", "--silent", "--disableTelemetry"]  # fmt: skip
     env = {**_with_node(), "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
     with running(command, f"http://127.0.0.1:{port}", env=env, cwd=HOME) as address:

@@ -3,7 +3,6 @@
 import itertools
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from holdfast.stores.bucket import BucketStore, cas
 from holdfast.stores.buckets.base import Away
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.buckets.obstore import ObstoreBucket
-from tests.buckets import servers
+from tests.buckets import proxy, servers
 
 READS = ("get", "part", "list")
 GONE = 8.0
@@ -93,10 +92,11 @@ def test_a_bucket_that_refuses_is_not_asked_again() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_for_a_while_in_mid_run_is_waited_for(tmp_path: Path) -> None:
+def test_a_server_that_is_gone_for_a_while_in_mid_run_is_waited_for(azurite: str) -> None:
+    """Connections are cut, then refused, then served again: a server that is restarted, for less."""
     with ExitStack() as last, ExitStack() as first:
-        address = first.enter_context(servers.azurite(tmp_path))
-        servers.make_container(address, "restarted")
+        servers.make_container(azurite, "restarted")
+        _, address = first.enter_context(proxy.before(azurite))
         store = BucketStore(ObstoreBucket("az://restarted/state", **servers.azure_options(address)))
         lines = hf.Pipeline("lines", store=store)
 
@@ -104,7 +104,7 @@ def test_a_server_that_is_gone_for_a_while_in_mid_run_is_waited_for(tmp_path: Pa
         def length(line: str) -> int:
             if line == "line 0":
                 first.close()
-                back = threading.Timer(GONE, lambda: last.enter_context(servers.azurite(tmp_path, address)))
+                back = threading.Timer(GONE, lambda: last.enter_context(proxy.before(azurite, address)))
                 back.start()
             return len(line)
 

@@ -5,13 +5,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.buckets import servers
 from tests.buckets.test_servers import LEAST
+from tests.forkserver import shared
 
 ORDERS = servers.ROOT / "examples" / "orders"
 
@@ -30,9 +30,7 @@ def test_a_poller_with_its_state_in_a_container_is_killed_and_goes_on(azurite: s
     }  # fmt: skip
 
     def call(*command: str, **more: str) -> "subprocess.CompletedProcess[str]":
-        env = {**os.environ, **settings, **more}
-        return subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False,
-                              env=env)  # fmt: skip
+        return shared().program(*command, cwd=tmp_path, env={**os.environ, **settings, **more}).completed()
 
     assert call("make_orders.py", "450").returncode == 0
     killed = call("poller.py", ORDERS_KILL="250")

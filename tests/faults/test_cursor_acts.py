@@ -1,8 +1,7 @@
 """A person's act on cursors, killed at every durable step: done or not done, and the same command again finishes it."""
 
-import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,15 +9,15 @@ import pytest
 from holdfast.core.errors import Refused
 from holdfast.core.model import Course
 from holdfast.runtime.operate import audit, state_document
-from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.partitions import standings
 from holdfast.stores import faults
 from holdfast.stores.base import Store, find_batch
 from holdfast.stores.open import open_store
-from tests.operations.scanned import BY, Totals
+from tests.faults.cursor_acts import ACTS, PARTS, ROWS
+from tests.forkserver import ForkServer
+from tests.operations.scanned import Totals
 
-ROWS = range(1000)
-PARTS = 5
+APP = "tests.faults.cursor_acts"
 VERBS = {"clone": ("open_batch", "add_items", "act", "amend", "steer", "note"), "reset": ("act",), "retry": ("act",),
          "settle": ("act",)}  # fmt: skip
 """What each act is written by."""
@@ -32,54 +31,17 @@ def strikes(act: str, kind: str) -> Iterator[tuple[str, int]]:
             yield from ((point, hit) for hit in ((1, 2, 5) if point.startswith("bucket") else (1, 2)))
 
 
-def _clone(store: Store) -> None:
-    (found,) = store.batches("totals")
-    acts.make(store, acts.clone(store, found, "copy"), BY)
+def begin(forkserver: ForkServer, folder: Path, url: str) -> None:
+    """In a process of its own: this one has nothing of it open."""
+    process = forkserver.start(APP, ["begin", url], cwd=folder)
+    assert process.wait() == 0, process.err
 
 
-def _reset(store: Store) -> None:
-    (found,) = store.batches("totals")
-    acts.carry_out(store, found, acts.to_beginning(store, found), BY)
-
-
-def _retry(store: Store) -> None:
-    (found,) = store.batches("totals")
-    acts.retry(store, found, acts.plan_retry(store, found), BY, named=False)
-
-
-def _settle(store: Store) -> None:
-    (found,) = store.batches("totals")
-    acts.settle(store, found, BY, "3", b"7")
-
-
-ACTS: dict[str, Callable[[Store], None]] = {"clone": _clone, "reset": _reset, "retry": _retry, "settle": _settle}
-
-
-def killed(url: str, act: Callable[[Store], None], point: str, hit: int) -> bool:
+def killed(forkserver: ForkServer, folder: Path, url: str, act: str, strike: str) -> bool:
     """Whether a process that does it was killed at that point."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            faults.arm(faults.parse(f"{point}:{hit}:kill"))
-            act(open_store(url))
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
-def begun(url: str) -> None:
-    """A scan whose fourth partition died after 100 of its 200 rows, made in a process of its own."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            totals = Totals(open_store(url), ROWS, partitions=PARTS)
-            totals.bad = {700}
-            totals.run()
-            totals.store.close()
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
+    process = forkserver.start(APP, [act, url], cwd=folder, fault=f"{strike}:kill")
+    assert process.wait() in (0, -signal.SIGKILL), process.err
+    return process.wait() == -signal.SIGKILL
 
 
 def rows(store: Store, name: str) -> list[int]:
@@ -91,13 +53,15 @@ def rows(store: Store, name: str) -> list[int]:
 @pytest.mark.promise("C15", "C3", "B7", "B12")
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", ["sqlite", "bucket"])
-def test_an_act_that_was_killed_is_finished_by_the_same_command(tmp_path: Path, kind: str, act: str) -> None:
+def test_an_act_that_was_killed_is_finished_by_the_same_command(
+    tmp_path: Path, forkserver: ForkServer, kind: str, act: str
+) -> None:
     kills = 0
     for number, (point, hit) in enumerate(strikes(act, kind)):
         where = tmp_path / str(number)
         url = str(where) if kind == "sqlite" else f"file://{where}"
-        begun(url)
-        if not killed(url, ACTS[act], point, hit):
+        begin(forkserver, tmp_path, url)
+        if not killed(forkserver, tmp_path, url, act, f"{point}:{hit}"):
             continue
         kills += 1
         store = open_store(url)

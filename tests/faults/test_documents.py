@@ -5,7 +5,6 @@ import os
 import re
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from holdfast.core import journal
 from holdfast.runtime.operate import audit
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
+from tests.forkserver import shared
 
 pytestmark = pytest.mark.slow  # a whole pipeline with its outside world, several times
 
@@ -39,9 +39,9 @@ DAMAGE = {
 
 def run(folder: Path, *options: str, fault: str = "") -> "subprocess.CompletedProcess[str]":
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "CASE_"))}
-    command = [sys.executable, "-m", "holdfast", "run", f"{APP}:documents", "--no-progress", "--json", *options]
     environment = plain | ({"HOLDFAST_FAULT": fault} if fault else {})
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    command = ["run", f"{APP}:documents", "--no-progress", "--json", *options]
+    return shared().command(*command, cwd=folder, env=environment).completed()
 
 
 def ask(folder: Path, sql: str, *values: Any) -> list[Any]:

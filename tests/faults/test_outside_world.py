@@ -7,8 +7,6 @@ there, so that what was paid twice is known whatever becomes of the process.
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.forkserver import shared
 
 ITEMS = 24
 PROGRAM = """
@@ -72,10 +72,7 @@ class Cases:
 
     def run(self, verify: str = "quick", fault: str = "") -> tuple[int, dict[str, Any]]:
         env = {**os.environ, "HOLDFAST_FAULT": fault}
-        command = [sys.executable, "app.py", verify]
-        ended = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False, timeout=120
-        )
+        ended = shared().program("app.py", verify, cwd=self.folder, env=env).completed(120)
         assert ended.returncode in (0, -9), ended.stderr
         return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}
 

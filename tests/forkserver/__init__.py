@@ -37,7 +37,7 @@ PATIENCE = 60.0
 MODULES = (
     "holdfast.__main__",
     *(f"holdfast.interfaces.cli.{name}" for name in ("run", "status", "dead", "data", "reconcile", "steer", "cursor")),
-    *(f"tests.faults.{name}" for name in ("app", "sabotage", "scan_app", "typed_app", "deadly_app")),
+    *(f"tests.faults.{name}" for name in ("app", "sabotage", "scan_app", "typed_app", "deadly_app", "cursor_acts")),
 )
 """Imported once, for all children: what reads nothing of its environment when it is imported."""
 

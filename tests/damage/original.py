@@ -16,7 +16,7 @@ from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place,
 from holdfast.core.states import Transition, move
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, doctor, operations
-from holdfast.stores.base import find_batch, find_item
+from holdfast.stores.base import find_batch, find_items
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.safety import Epoch
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
@@ -146,9 +146,11 @@ def facts(store: SqliteStore) -> Facts:
             told["items", batch.id, state] = [item.n for item in store.items(batch.id, state=state, limit=10_000)]
         for chunk in store.chunks(batch.id):
             told["chunk", batch.id, chunk.id] = plain_chunk(chunk)
-        for item in store.items(batch.id, limit=10_000):
+        items = store.items(batch.id, limit=10_000)
+        found = find_items(store, batch.id, [key_text(item.key) for item in items])
+        for item, leads_to in zip(items, found, strict=True):
             told["item", batch.id, item.n] = (item.key, item.payload, item.salt, plain_place(item.place))
-            told["found", batch.id, item.n] = find_item(store, batch.id, key_text(item.key))
+            told["found", batch.id, item.n] = leads_to
         for output in store.outputs(batch.id, limit=10_000):
             told["output", batch.id, output.n, output.stage] = output
     return told

@@ -347,8 +347,13 @@ def outbox_of(store: Store) -> Outbox:
 
 def find_item(store: Store, batch: BatchId, key: str) -> ItemNo | None:
     """Return the number of the item with that key, if there is one."""
-    found = store.known(batch, [NewItem(key, key_hash(key), b"", b"")]).get(0)
-    return None if found is None else found[0]
+    return find_items(store, batch, [key])[0]
+
+
+def find_items(store: Store, batch: BatchId, keys: Sequence[str]) -> list[ItemNo | None]:
+    """Return the number of the item with each key, or None, in one reading."""
+    found = store.known(batch, [NewItem(key, key_hash(key), b"", b"") for key in keys])
+    return [found[index][0] if index in found else None for index in range(len(keys))]
 
 
 OUTPUT_PAGE = 1000

@@ -100,7 +100,7 @@ def test_a_log_or_index_that_vanishes_under_a_run_costs_no_acknowledged_work(at:
         run(p, range(10), workers=1)
     p.store.close()
     again = pipeline(ran.append)
-    again.store._clock = lambda: time.time() + 60  # type: ignore[attr-defined] # the lease of the first is over
+    again.store.now = lambda: time.time() + 60  # type: ignore[attr-defined] # the lease of the first is over
     kept = again.report("p").counts
     assert kept.done + kept.pending == 10, "what was admitted is there"
     ran.clear()
@@ -163,7 +163,7 @@ def test_a_store_that_was_set_back_is_told_by_run_report_status_and_audit(holdfa
     assert "was set back" in checked.set_back
     after.store.close()
     later = pipeline(lambda _n: None)
-    later.store._clock = lambda: 9e9  # type: ignore[attr-defined]
+    later.store.now = lambda: 9e9  # type: ignore[attr-defined]
     fresh = run(later, range(3), batch="opened later")
     assert not [told for told in fresh.warnings if "set back" in told]
     later.store.close()

@@ -24,6 +24,7 @@ from holdfast.runtime.engine.assignment import Answer, Assignment
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite
+from holdfast.runtime.engine.exchange import Deadline
 from holdfast.runtime.engine.heartbeat import Heartbeat
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.engine.stages import StageDriver
@@ -257,7 +258,7 @@ def test_the_slow_handler_holds_the_place_of_a_worker(store: Told, workers: int)
 def test_a_deadline_ends_the_run_while_an_item_hangs(store: Told, controls: list[Control]) -> None:
     with Scene(store, {7}, deadline="1h") as scene:
         scene.wait_until_all_others_are_durable()
-        controls[0].deadline = time.monotonic()
+        controls[0].deadline = Deadline(time.monotonic())
         report = scene.wait()
         assert not scene.may_end.is_set()
     assert (report.state, report.counts.done, report.exit_code) == ("interrupted", COUNT - 1, 75)
@@ -268,7 +269,7 @@ def test_a_deadline_ends_the_run_while_an_item_hangs(store: Told, controls: list
 def test_a_deadline_holds_even_if_it_comes_before_anybody_took_over(store: Told, controls: list[Control]) -> None:
     with Scene(store, {7}, deadline="1h") as scene:
         wait_for(lambda: scene.begun.seen)
-        controls[0].deadline = time.monotonic()
+        controls[0].deadline = Deadline(time.monotonic())
         report = scene.wait()
         assert not scene.may_end.is_set()
     assert report.exit_code == 75

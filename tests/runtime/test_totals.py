@@ -314,7 +314,7 @@ def test_a_resolved_orphan_ends_the_batch(tmp_path: Path) -> None:
         letters.process(number)
     batch, store = letters.store.batches()[0], letters.store
     assert isinstance(store, SqliteStore)
-    store._clock = lambda: batch.opened_at + 1e6
+    store.now = lambda: batch.opened_at + 1e6
     assert [item.key for item in each_item(store, batch.id, state=State.PENDING)] == [50]
     assert resolution.resolve_orphans(store, batch, BY, Strategy.FAIL).changed == 1
     assert [each["counts"]["dead"] for each in ends(letters)] == [1]

@@ -83,8 +83,9 @@ class LogStore:
     def now(self) -> float:
         return self._clock()
 
-    def wait(self, batch: BatchId, seconds: float) -> None:
-        time.sleep(seconds)
+    def mark(self, batch: BatchId) -> int:
+        """How long the log is."""
+        return os.fstat(self._file).st_size
 
     def close(self) -> None:
         with self._mutex:
@@ -221,7 +222,8 @@ class LogStore:
         chunks = [chunk for chunk in self._asked(want) if chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
         return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None),
-                    held=sum(self._is_held(chunk, now) for chunk in chunks), why=why)  # fmt: skip
+                    held=sum(self._is_held(chunk, now) for chunk in chunks), why=why,
+                    mark=self._read_to)  # fmt: skip
 
     def _is_held(self, chunk: Chunk, now: float) -> bool:
         return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)

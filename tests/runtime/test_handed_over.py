@@ -17,6 +17,7 @@ from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, L
 from holdfast.runtime.engine.assignment import PATIENCE as PATIENCE_TOGETHER
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.desk import Desk
+from holdfast.runtime.engine.exchange import Wait
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.runner import CARRIED_BYTES, StageRunner
 from holdfast.stores import owners
@@ -216,12 +217,12 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
     restart: Callable[..., hf.Pipeline], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    looked, patience = threading.Event(), Desk._patience
+    looked, wait = threading.Event(), Desk._wait
 
-    def noted(desk: Desk) -> float:
-        found = patience(desk)
+    def noted(desk: Desk) -> Wait:
+        found = wait(desk)
         if any(hold.alone and hold.running and not hold.outcomes for hold in desk.holds):
-            waits.append(found)
+            waits.append(found.seconds)
             looked.set()
         return found
 
@@ -242,7 +243,7 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
     store = SqliteStore(folder / "state.db")
     for _ in range(SUSPECT + 1):
         assert isinstance(store.claim(Want(batch=BatchId(1), owner=dead_owner(), limit=9, seconds=30.0)), Claim)
-    monkeypatch.setattr(Desk, "_patience", noted)
+    monkeypatch.setattr(Desk, "_wait", noted)
     assert run(restart(define), range(2), workers=2).is_complete
     assert waits
     assert min(waits) > 0.0

@@ -71,6 +71,8 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Chunks that somebody holds now."""
     why: Barrier | None = None
     """Why nothing is handed out, where that is not for want of free chunks."""
+    mark: int | None = None
+    """As `Store.mark` was when that was found: nothing that others write since is missed."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +111,12 @@ class Store(Protocol):
         """
         ...
 
-    def wait(self, batch: BatchId, seconds: float) -> None:
-        """Wait until something of a batch may have changed, for so many seconds at most.
+    def mark(self, batch: BatchId) -> int | None:
+        """Return a mark that is another one once somebody has written something of a batch through another handle; None
+        from a store that cannot tell.
 
-        Guarantee: nothing is changed. It may return at any time before, for no reason: whoever called looks again. A
-            store that cannot tell when others write sleeps.
+        Guarantee: it is free: no server is asked, so that whoever waits for what others leave can look at it often
+            instead of asking for that. It may change for less. `Idle` says what it was.
         """
         ...
 

@@ -57,7 +57,6 @@ class MemoryStore:
         self.now = clock
         self._is_dead = is_dead
         self._lock = threading.RLock()
-        self._written = threading.Condition(self._lock)
         self._batches: dict[BatchId, Batch] = {}
         self._chunks: dict[ChunkId, Chunk] = {}
         self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
@@ -69,9 +68,9 @@ class MemoryStore:
         self._events: list[StoredEvent] = []
         self._delivered: dict[str, int] = {}
 
-    def wait(self, batch: BatchId, seconds: float) -> None:
-        with self._written:
-            self._written.wait(seconds)
+    def mark(self, batch: BatchId) -> int | None:
+        """There is no other handle."""
+        return None
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -153,7 +152,6 @@ class MemoryStore:
         entry = journal.link_batch(at, kind, body, actor, self.now())
         self._entries.setdefault(entry.chain, []).append(entry)
         self._batches[batch] = replace(at, seq=entry.seq, head=entry.hash)
-        self._written.notify_all()
         return entry.hash
 
     # -- items in -----------------------------------------------------------------------------------------------
@@ -431,4 +429,3 @@ class MemoryStore:
         self._entries.setdefault(entry.chain, []).append(entry)
         number = ChunkId(entry.chain)
         self._chunks[number] = replace(self._chunks[number], seq=entry.seq, head=entry.hash)
-        self._written.notify_all()

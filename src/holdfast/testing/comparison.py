@@ -45,7 +45,7 @@ from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Store, find_item, has_landed, outbox_of
+from holdfast.stores.base import Idle, Store, find_item, has_landed, outbox_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance.kit import MakeStore
@@ -337,6 +337,7 @@ def _spend(item: Item) -> Spend:
 
 def _answer(call: Callable[[Store], Any], store: Store) -> Any:
     try:
-        return call(store)
+        answer = call(store)
+        return replace(answer, mark=None) if isinstance(answer, Idle) else answer
     except HoldfastError as error:
         return type(error).__name__

@@ -34,6 +34,7 @@ BLAME_SHARE = 20
 TOGETHER = 8
 """Items that may travel together however few of them may still die."""
 
+AT_ONCE = ex.Wait(0.0)
 Effects = Generator[ex.Effect, Any, None]
 
 
@@ -83,7 +84,7 @@ class Desk:
             self._is_begun = True
             yield from self._count_dead()
         while not self._at_end():
-            events = yield ex.Wait(self._patience())
+            events = yield self._wait()
             if events:
                 yield from self._receive(events)
             if self.holds:
@@ -97,7 +98,7 @@ class Desk:
                 yield from self._rest()
             else:
                 yield from self._begin_what_may_begin()
-        yield from self._receive((yield ex.Wait(0.0)))
+        yield from self._receive((yield AT_ONCE))
         if self.orders.at_once and not self.takes_ranges:
             yield from self._receive((yield ex.CutOff()))
         self.deaths.release()
@@ -125,19 +126,20 @@ class Desk:
             return self.orders.at_once or not any(h.running or h.is_ripe for h in self.holds)
         return self.idle is not None and self.idle.pending == 0 and not self.holds and self.asked_at_end
 
-    def _patience(self) -> float:
-        """Return how long to wait for events: not at all while something can be done at once."""
+    def _wait(self) -> ex.Wait:
+        """Wait for events: not at all while something can be done at once."""
         if any(h.is_ripe for h in self.holds):
-            return 0.0
+            return AT_ONCE
         longest = min(self.rules.idle_seconds, max(0.0, self._time_left()))
         if self.orders.stopping:
-            return longest
+            return ex.Wait(longest)
         if any(self._can_start(h) for h in self._startable()):
-            return 0.0
-        if self._is_hungry() and (self._may_claim() or not all(h.loaded_all for h in self.holds)):
-            return 0.0
+            return AT_ONCE
+        is_hungry = self._is_hungry()
+        if is_hungry and (self._may_claim() or not all(h.loaded_all for h in self.holds)):
+            return AT_ONCE
         times = [due - self.now for h in self.holds if (due := h.next_due()) is not None]
-        return max(0.0, min([longest, *times]))
+        return ex.Wait(max(0.0, min([longest, *times])), for_others=is_hungry and self.idle is not None)
 
     def _time_left(self) -> float:
         return self.orders.deadline.left(self.moment)
@@ -162,7 +164,8 @@ class Desk:
             elif isinstance(event, ex.Broken):
                 yield from self._broken(event)
             else:
-                self.idle, self._claim_at = None, -math.inf
+                self._claim_at = -math.inf
+                self.idle = self.idle if event.by_others else None
 
     def _hear_beat(self, beat: ex.Beat) -> None:
         kept = {(lease.chunk, lease.fence): lease for lease in beat.kept}

@@ -212,6 +212,9 @@ class Beat(NamedTuple):
 class Woken(NamedTuple):
     """There may be something to claim."""
 
+    by_others: bool = False
+    """Somebody else has written: what that was is not known."""
+
 
 Event = Answer | Broken | CheckpointReached | GateAnswer | Beat | Woken
 
@@ -223,6 +226,8 @@ class Wait(msgspec.Struct, frozen=True):
     """Wait for events, at most so long; answered with a list of them."""
 
     seconds: float
+    for_others: bool = False
+    """There was nothing to claim, so it is also worth knowing that others have written."""
 
 
 class CutOff(msgspec.Struct, frozen=True):

@@ -31,9 +31,12 @@ from holdfast.runtime.engine.stages import StageDriver
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.status import orphans
 from holdfast.runtime.text import many
-from holdfast.stores.base import Idle, Receipt, Store, find_batch
+from holdfast.stores.base import Idle, Receipt, Store
 
 log = logging.getLogger("holdfast.worker")
+LISTEN_SECONDS = 0.01, 0.1
+"""How often it is looked whether others have written, while there is nothing to claim: the shortest and the longest
+pause between two looks."""
 
 
 class Worker:
@@ -46,6 +49,9 @@ class Worker:
         self.finished, self.gate = finished, gate
         self._owner = desk.rules.request.owner
         self._leases: dict[Hold, HeldLease] = {}
+        self._mark: int | None = None
+        """As it was when there was nothing to claim."""
+        self._claimed_at = time.monotonic()
         self._role: Role | None = None
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.Wait: self._wait,
@@ -70,7 +76,7 @@ class Worker:
             ex.Rest: lambda _: control.rest(),
         }
         self._looks: dict[ex.Look, Callable[[], Any]] = {
-            ex.Look.BATCH: lambda: find_batch(store, batch.name),
+            ex.Look.BATCH: lambda: next(iter(store.batches(batch.name)), None),
             ex.Look.CHUNKS: lambda: store.chunks(batch.id),
             ex.Look.BLAME: lambda: look_for_blame(store, batch, store.chunks(batch.id), ledger),
         }
@@ -109,7 +115,7 @@ class Worker:
         events: list[ex.Event] = []
         patience = effect.seconds and max(0.0, min([effect.seconds, *(stage.until_slow() for stage in self.stages)]))
         try:
-            message = self.finished.get(timeout=patience) if patience > 0 else self.finished.get_nowait()
+            message = self._first(patience, listens=effect.for_others) if patience > 0 else self.finished.get_nowait()
             while True:
                 events += self._received(message)
                 message = self.finished.get_nowait()
@@ -119,9 +125,25 @@ class Worker:
             events += [self._came_back(answer) for answer in (*stage.overdue(), *stage.split_slow())]
         return events + self._news()
 
+    def _first(self, patience: float, *, listens: bool) -> Any:
+        """Wait for the first message, or until others have written since there was nothing to claim. They
+        are listened for often at first, less often the longer nothing could be claimed. Raises queue.Empty."""
+        if not listens or self._mark is None:
+            return self.finished.get(timeout=patience)
+        now = time.monotonic()
+        until, pause = now + patience, max(LISTEN_SECONDS[0], min(LISTEN_SECONDS[1], (now - self._claimed_at) / 8))
+        while True:
+            try:
+                return self.finished.get(timeout=max(0.0, min(pause, until - time.monotonic())))
+            except queue.Empty:
+                if self.store.mark(self.batch.id) != self._mark:
+                    return ex.Woken(by_others=True)
+                if time.monotonic() >= until:
+                    raise
+
     def _received(self, message: Any) -> Sequence[ex.Event]:
-        if message is None:
-            return [ex.Woken()]
+        if message is None or isinstance(message, ex.Woken):
+            return [message or ex.Woken()]
         if isinstance(message, Tried):
             message.pool.begin()
             return ()
@@ -228,7 +250,10 @@ class Worker:
 
     def _ask_for(self, effect: ex.AskFor) -> Claim | Idle:
         answer = self.store.claim(effect.request)
-        if isinstance(answer, Claim):
+        if isinstance(answer, Idle):
+            self._mark = answer.mark
+        else:
+            self._claimed_at = time.monotonic()
             for stage in self.stages:
                 stage.look_again()
         return answer

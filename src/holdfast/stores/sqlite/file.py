@@ -95,13 +95,14 @@ class SqliteFile:
         """How many rows all statements of this connection have changed."""
         return self._db.total_changes()
 
-    def mark(self) -> tuple[int, int]:
-        """Return a mark that is another one once anybody has written, here or in another process."""
+    def mark(self) -> int:
+        """Return a mark that is another one once somebody has written through another connection, here or in another
+        process."""
         self._check_process()
         with self._lock:
             self._check()
             try:
-                return self._db.pragma("data_version"), self._db.total_changes()
+                return int(self._db.pragma("data_version"))
             except apsw.Error as error:
                 raise self._translate(error) from error
 

@@ -78,8 +78,6 @@ from holdfast.stores.sqlite.safety import Epoch
 SQL = load("statements.sql")
 GONE = "its row is gone: chunks or entries are there that belong to it, and nobody would miss them"
 MISCOUNTED = "its row does not have as many stages as its definition"
-LOOK_SECONDS = 0.25
-"""How often a wait looks whether anybody has written."""
 PAGE = 1000
 """Rows looked at together where only some of them are wanted."""
 
@@ -100,10 +98,8 @@ class SqliteStore:
         self._returning: dict[BatchId, bool] = {}
         """Of which batches items come that were admitted before: a guess that decides what is tried first."""
 
-    def wait(self, batch: BatchId, seconds: float) -> None:
-        until, seen = time.monotonic() + seconds, self._file.mark()
-        while (left := until - time.monotonic()) > 0 and self._file.mark() == seen:
-            time.sleep(min(left, LOOK_SECONDS))
+    def mark(self, batch: BatchId) -> int:
+        return self._file.mark()
 
     def close(self) -> None:
         self._epoch.close()
@@ -341,11 +337,11 @@ class SqliteStore:
             chunk = self._chunk_of(db, want.batch, want.only)
             due = chunk.due if chunk.owner is None else max(chunk.due, chunk.expires)
             held = int(chunk.pending > 0 and self._is_held(chunk, self.now()))
-            return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held)
+            return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held, mark=db.mark())
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
         holders = rows.holders(db, want.batch, self.now())
         held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
-        return Idle(pending=pending, next_due=due, held=held)
+        return Idle(pending=pending, next_due=due, held=held, mark=db.mark())
 
     def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId]) -> list[Chunk]:
         held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]

@@ -87,3 +87,21 @@ def two_handles_see_one_state(kit: Kit) -> None:
         kit.check()
     finally:
         other.close()
+
+
+@proves()
+def who_finds_nothing_hears_that_others_have_written(kit: Kit) -> None:
+    """Where a store can tell: from the moment at which nothing was found, and not from later on."""
+    other = kit.open_again()
+    try:
+        kit.admit("a")
+        held = other.claim(kit.want("bob"))
+        idle = kit.store.claim(kit.want("ann"))
+        assert isinstance(held, Claim)
+        assert isinstance(idle, Idle)
+        assert kit.store.mark(kit.batch) == idle.mark, "nobody has written since"
+        assert other.commit([kit.commit_of(held, release=True)])[0].landed
+        assert idle.mark is None or kit.store.mark(kit.batch) != idle.mark
+        assert isinstance(kit.store.claim(kit.want("ann")), Claim)
+    finally:
+        other.close()

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from holdfast.core import canonical, cursor, ingest
 from holdfast.core.acts import change_of
 from holdfast.core.course import to_steer
@@ -97,10 +99,10 @@ class Kit:
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
         only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Idle:  # fmt: skip
-        """A claim that must not be granted."""
+        """A claim that must not be granted; returns why, but for the mark, which is any."""
         answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only, keeps))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
-        return answer
+        return replace(answer, mark=None)
 
     def load(self, claim: Claim) -> list[Item]:
         return self.store.load(claim, None, 1000, 1 << 30)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.model import START, Checkpoint, ItemNo, Place, State, StoredItem
+from holdfast.core.model import START, BatchId, Checkpoint, Chunk, ChunkId, Counts, ItemNo, Kind, State, StoredItem
+from holdfast.runtime import partitions
 from holdfast.runtime.engine import session as run_module
 from holdfast.runtime.engine.ledger import Ledger, Letters
 from holdfast.runtime.engine.session import Session
@@ -65,18 +66,23 @@ def test_two_hundred_thousand_items_take_about_the_memory_of_twenty_thousand(fol
 def test_rows_that_were_buried_are_counted_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 50_000
 
-    def items(_store: object, _batch: object) -> Iterator[StoredItem]:
-        yield StoredItem(n=ItemNo(0), key="all", place=START, payload=b"", salt=b"")
-        for n in range(1, rows + 1):
-            state = State.PENDING if n <= 3 else State.DEAD
-            yield StoredItem(n=ItemNo(n), key=f"row {n}", place=Place(state=state), payload=b"", salt=b"")
+    def items(_store: object, _batch: object, *, lo: int, hi: int, state: State) -> Iterator[StoredItem]:
+        """Only those that are asked for: dead ones are counted where their chunk counts them."""
+        assert (lo, hi, state) == (1, rows + 1, State.PENDING)
+        for n in range(1, 4):
+            yield StoredItem(n=ItemNo(n), key=f"row {n}", place=START, payload=b"", salt=b"")
 
     def checkpoints(_store: object, _batch: object) -> list[Checkpoint]:
         return [Checkpoint(n=ItemNo(n), rows=7, cursor=b"") for n in (0, 1)]
 
     monkeypatch.setattr(run_module, "each_item", items)
-    monkeypatch.setattr(run_module, "each_checkpoint", checkpoints)
-    ledger, run = Ledger([]), SimpleNamespace(store=None)
+    monkeypatch.setattr(partitions, "each_checkpoint", checkpoints)
+    chunks = [
+        Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(1), kind=Kind.PARTITIONS),
+        Chunk(id=ChunkId(2), batch=BatchId(1), lo=ItemNo(1), hi=ItemNo(rows + 1), kind=Kind.ROWS,
+              counts=Counts(dead=rows - 3)),
+    ]  # fmt: skip
+    ledger, run = Ledger(chunks), SimpleNamespace(store=None)
     batch: Any = SimpleNamespace(id=1)
     tracemalloc.start()
     try:

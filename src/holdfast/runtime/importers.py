@@ -28,7 +28,7 @@ from holdfast.runtime.operate.recover import Recovery
 from holdfast.runtime.operate.state_document import check_version, plain_object
 from holdfast.runtime.partitions import IMPORTED, payload_of
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.scan.partition import RangeStage
+from holdfast.runtime.scan.partition import PartitionStage
 from holdfast.runtime.scan.rows import Shape
 from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.files import Files
@@ -431,9 +431,9 @@ def _accumulated(scan: Scan, value: Any, name: str) -> bytes | None:
         raise UsageError(f"{name}: {error}; nothing was changed") from None
 
 
-def stage_of(scan: Scan) -> RangeStage:
+def stage_of(scan: Scan) -> PartitionStage:
     stage = scan.pipeline.stages[0] if scan.pipeline.stages else None
-    if not isinstance(stage, RangeStage):
+    if not isinstance(stage, PartitionStage):
         raise UsageError(f"scan {scan.name!r} has no handler: define one with @{scan.name}.handler")
     return stage
 

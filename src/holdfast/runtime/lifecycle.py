@@ -9,39 +9,33 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import HALTS, to_note
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
-from holdfast.core.model import Batch, Chunk, Commit, Course, DeadLimit, State
+from holdfast.core.model import Batch, Chunk, Commit, Course, DeadLimit, Kind
 from holdfast.core.verify import RECONCILED, Reconciliation, to_publish, told_before
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, forward
 from holdfast.runtime.text import command, many, reopen, when
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_checkpoint, each_item, find_batch, is_settled
+from holdfast.stores.base import Store, each_checkpoint, find_batch, is_settled
 
 HALTED = "halted"
 TOLERANCE = "tolerance"
 
 
-def is_empty(store: Store, batch: Batch) -> bool:
+def is_empty(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> bool:
     """Return whether the source of a batch was read to its end and gave no item, or of a scan no row, and nobody said
     that this is fine: a run that was told so notes an end, and so does a person by a number or a close."""
     if batch.ingested_at is None or batch.expected is not None or batch.closed_at is not None:
         return False
-    if batch.course is Course.CANCELLED or batch.sealed_at is not None or _has_any(store, batch):
+    if batch.course is Course.CANCELLED or batch.sealed_at is not None or _has_any(store, batch, chunks):
         return False
     return next(forward(store, batch, RECONCILED), None) is None
 
 
-def _has_any(store: Store, batch: Batch) -> bool:
-    # Here, because both rooms stand on the status of a batch, which stands on this file.
-    from holdfast.runtime.partitions import is_scan
-
-    if not batch.admitted or not is_scan(batch):
-        return bool(batch.admitted)
-    from holdfast.runtime.partitions import is_row
-
-    if any(at.rows for at in each_checkpoint(store, batch.id)):
+def _has_any(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> bool:
+    """Return whether there is an item of a pipeline, a row that was buried, or a partition that is open or has rows."""
+    if any(chunk.kind is not Kind.PARTITIONS or chunk.counts.done < chunk.size for chunk in chunks):
         return True
-    return any(is_row(item.key) or item.place.state is not State.DONE for item in each_item(store, batch.id))
+    return bool(chunks) and any(at.rows for at in each_checkpoint(store, batch.id))
 
 
 def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:

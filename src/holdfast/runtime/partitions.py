@@ -5,7 +5,9 @@ journal: a state that it was in before takes the remark away again, and so does 
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,13 +17,13 @@ import msgspec
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, Chunk, Key, StoredItem
+from holdfast.core.model import Batch, Chunk, Kind, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, backward_of, forward, forward_of
 from holdfast.runtime.sources.base import Span
 from holdfast.runtime.text import command, when
-from holdfast.stores import owners
-from holdfast.stores.base import Store, each_item
+from holdfast.stores import base, owners
+from holdfast.stores.base import Store, each_checkpoint, each_item
 
 BEGUN, PLANTED = "planting", "planted"
 """Entries of a batch that begins in the middle: before its first item, and when it is whole."""
@@ -136,13 +138,34 @@ def _past(header: journal.Header, position: journal.Position, reason: str = "", 
                 digest=position.digest, is_end=is_end, spend=spend)  # fmt: skip
 
 
-ROW = "row "
-"""How the keys of rows begin that were buried one by one."""
+def kind_of(batch: Batch, chunks: Sequence[Chunk]) -> Kind:
+    """Return what a batch consists of: as its first chunk says, and before there is one, as it was opened."""
+    if chunks:
+        return chunks[0].kind
+    return Kind.ITEMS if _source(batch) is None else Kind.PARTITIONS
 
 
-def is_row(key: Key) -> bool:
-    """Whether an item of a scan is a row that was buried, and not a range."""
-    return isinstance(key, str) and key.startswith(ROW)
+def kind_by_number(chunks: Sequence[Chunk]) -> Callable[[int], Kind]:
+    """Return what tells the kind of an item by its number."""
+    starts = [chunk.lo for chunk in chunks]
+    return lambda n: chunks[bisect_right(starts, n) - 1].kind
+
+
+def rows_by_state(chunks: Sequence[Chunk]) -> dict[str, int]:
+    """Return how many rows were buried one by one, by what has become of them."""
+    found = Counter[str]()
+    for chunk in chunks:
+        if chunk.kind is Kind.ROWS:
+            counts = chunk.counts
+            found += Counter(pending=chunk.pending, done=counts.done, skipped=counts.skipped, dead=counts.dead,
+                             cancelled=counts.cancelled)  # fmt: skip
+    return dict(found)
+
+
+def rows_handled(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> int:
+    """Return how many rows are behind the checkpoints of partitions; rows that were buried have their own."""
+    kind_at = kind_by_number(chunks)
+    return sum(at.rows for at in each_checkpoint(store, batch.id) if kind_at(at.n) is Kind.PARTITIONS)
 
 
 def payload_of(span: Span) -> dict[str, Any]:
@@ -184,44 +207,52 @@ class PartitionLease:
 
 def source_of(batch: Batch) -> Any:
     """What the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
-    if not is_scan(batch):
+    if (found := _source(batch)) is None:
         raise UsageError(
             f"batch {batch.name!r} is not a scan, its items have no cursors: see `{command('show', batch.name)}`"
         )
-    return canonical.decode(batch.definition)["stages"][0]["source"]
+    return found
 
 
-def is_scan(batch: Batch) -> bool:
-    """Whether the items of the batch are ranges of a source."""
+def _source(batch: Batch) -> Any:
     stages = canonical.decode(batch.definition)["stages"]
-    return len(stages) == 1 and isinstance(stages[0], dict) and "source" in stages[0]
+    return stages[0].get("source") if len(stages) == 1 and isinstance(stages[0], dict) else None
 
 
 def standings(store: Store, batch: Batch, partition: str | None = None) -> Iterator[Standing]:
     """Every range of the scan as it stands, or the one that is named; rows that were buried are none."""
     source_of(batch)
     if partition is None:
-        items = each_item(store, batch.id)
+        items = each_item(store, batch.id, kind=Kind.PARTITIONS)
     else:
         found = lookup.item_named(store, batch, partition)
-        if borders(found) is None:
+        if not is_partition(store, batch, found):
             raise UsageError(f"item {found.key!r} of {batch.name!r} is a row, not a partition: it has no cursor")
         items = [found]
     for item in items:
-        at = standing_of(store, batch, item)
-        if at is not None:
+        if (at := _standing(store, batch, item)) is not None:
             yield at
 
 
 def expected_rows(store: Store, batch: Batch) -> int | None:
     """How many rows all partitions have together; None where that is not known of one."""
-    found = [within[2] for item in each_item(store, batch.id) if (within := borders(item)) is not None]
+    parts = (_borders(item) for item in each_item(store, batch.id, kind=Kind.PARTITIONS))
+    found = [within[2] for within in parts if within is not None]
     return None if any(rows is None for rows in found) else sum(rows for rows in found if rows is not None)
 
 
+def is_partition(store: Store, batch: Batch, item: StoredItem) -> bool:
+    """Return whether an item is a partition of a scan, and so has a cursor."""
+    return base.chunk_of(store, batch.id, item.n).kind is Kind.PARTITIONS
+
+
 def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
-    """An item as it stands that is a range of a scan; None if it is none."""
-    within = borders(item) if is_scan(batch) else None
+    """An item as it stands that is a partition of a scan; None if it is none."""
+    return _standing(store, batch, item) if is_partition(store, batch, item) else None
+
+
+def _standing(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
+    within = _borders(item)
     if within is None:
         return None
     found = store.checkpoints(batch.id, lo=item.n, hi=item.n + 1, limit=1)
@@ -230,15 +261,11 @@ def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None
                     until=until, expected=expected, checkpoint=found[0] if found else None)  # fmt: skip
 
 
-def borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None] | None:
-    """After what a partition begins, where it ends, and about how many rows it has; None for a row that was buried."""
+def _borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None] | None:
+    """After what a partition begins, where it ends, and about how many rows it has; None where that cannot be read."""
     try:
         plain = canonical.decode(item.payload)
     except msgspec.DecodeError:
-        return None
-    if not isinstance(plain, dict) or not {"after", "until"} <= plain.keys() or "row" in plain:
-        return None
-    if isinstance(plain.get("range"), str) and plain["range"].startswith(ROW):
         return None
     after, until = (None if plain[each] is None else cursor.from_plain(plain[each]) for each in ("after", "until"))
     return after, until, plain.get("rows")
@@ -296,7 +323,7 @@ class Remark:
 def remarks(store: Store, batch: Batch, partition: str | None = None) -> list[Remark]:
     """Return a remark for every partition that has one, or for the one that is named. The journal is read of those
     only whose cursor may have been set."""
-    if not is_scan(batch):
+    if _source(batch) is None:
         return []
     found, begun_with = [], _begun_with(store, batch)
     for at in standings(store, batch, partition):

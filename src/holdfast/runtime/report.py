@@ -1,6 +1,5 @@
 """The report of a batch: what became of its items, in this run and before, the word for that, and what to do next."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from holdfast.core import canonical
 from holdfast.core.course import EMPTY, FINDINGS, OVER_TOLERANCE, End, word_of
 from holdfast.core.errors import Incomplete, UsageError
-from holdfast.core.model import Batch, Chunk, Course, Key, State
+from holdfast.core.model import Batch, Chunk, Course, Key, Kind, State
 from holdfast.core.plain import Plain
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
@@ -19,12 +18,10 @@ from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.ledger import Figures
 from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.partitions import is_row, is_scan
 from holdfast.runtime.status import statistics, status
 from holdfast.runtime.status.forecast import Forecast, PastAttempts, recent_commits
 from holdfast.runtime.status.orphans import Blame
 from holdfast.runtime.status.statistics import read_savings
-from holdfast.runtime.status.status import StateCounts
 from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
@@ -78,16 +75,12 @@ class Kinds:
         return found
 
 
-def kinds_of(store: Store, batch: Batch, counts: StateCounts) -> Kinds:
-    """The items of a batch. Those of a scan are read, to tell rows from partitions."""
-    mine = {name: getattr(counts, name) for name in STATES}
-    if not is_scan(batch):
+def kinds_of(now: status.Status) -> Kinds:
+    """The items of a batch; of a scan, rows that were buried apart from its partitions."""
+    mine = {name: getattr(now.counts, name) for name in STATES}
+    if now.kind is not Kind.PARTITIONS:
         return Kinds(mine)
-    rows = Counter[str]()
-    for state in State:
-        if mine.get(state.value):
-            rows[state.value] = sum(is_row(item.key) for item in each_item(store, batch.id, state=state))
-    return Kinds({name: count - rows[name] for name, count in mine.items()}, dict(+rows), "partition")
+    return Kinds({name: count - now.rows.get(name, 0) for name, count in mine.items()}, now.rows, "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +338,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
     allowed = allowed_dead(tolerated, now.counts.expected)
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
-    kinds = kinds_of(store, batch, now.counts)
+    kinds = kinds_of(now)
     found = findings if findings is not None else Findings()
     state, why = _state(now, reason, allowed, read=run is None or run.ingested, kinds=kinds,
                         unexplained=_unexplained(now, compared, found), has_source=pipeline.has_source)  # fmt: skip

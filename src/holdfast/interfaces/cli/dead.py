@@ -15,7 +15,7 @@ from rich.text import Text
 from holdfast.core import canonical
 from holdfast.core.acts import OrphanKind, Strategy
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, Course, State, StoredItem
+from holdfast.core.model import Batch, Course, Kind, State, StoredItem
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -37,12 +37,12 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.by_hand import fitted
 from holdfast.runtime.operate.resolution import announce, look_for_orphans
-from holdfast.runtime.partitions import is_row, is_scan
+from holdfast.runtime.partitions import kind_by_number
 from holdfast.runtime.status import overview as glance
 from holdfast.runtime.status import why
 from holdfast.runtime.status.orphans import Orphan
 from holdfast.runtime.text import command, in_words, unpause, when
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import Store, chunk_of, each_item
 
 app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
 
@@ -67,14 +67,15 @@ def list_them(
     with opened(store) as there:
         batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
         found = [(each, list(islice(_dead(there, each, code), limit))) for each in batches]
-        total = sum(chunk.counts.dead for each in batches for chunk in there.chunks(each.id))
+        chunks = {each.id: there.chunks(each.id) for each in batches}
+        total = sum(chunk.counts.dead for some in chunks.values() for chunk in some)
     if as_json:
         plain = [
             {"batch": each.name, **_plain(item, lookup.stage_names(each))} for each, items in found for item in items
         ]
         render.document({"dead": total, "items": plain})
         raise typer.Exit(int(exit_code and bool(plain)))
-    rows = [row for each, items in found for row in _rows(each, items)]
+    rows = [row for each, items in found for row in _rows(each, items, kind_by_number(chunks[each.id]))]
     if not rows:
         whose = batch if batch is not None else "The store"
         render.say(f"{whose} has no dead letters{f' with code {code!r}' if code else ''}.")
@@ -85,12 +86,12 @@ def list_them(
     raise typer.Exit(int(exit_code))
 
 
-def _rows(batch: Batch, items: list[StoredItem]) -> Iterator[tuple[str, ...]]:
+def _rows(batch: Batch, items: list[StoredItem], kind_of: Callable[[int], Kind]) -> Iterator[tuple[str, ...]]:
     names = lookup.stage_names(batch)
     for item in items:
         place, key = item.place, canonical.key_text(item.key)
         stage, reason = lookup.stage_title(names, place.stage), render.one_line(place.reason)
-        untried = is_scan(batch) and is_row(item.key) and not place.attempt  # its range was tried, with other rows
+        untried = kind_of(item.n) is Kind.ROWS and not place.attempt  # its partition was tried, with other rows
         tried = "-" if untried else str(place.attempt)
         yield batch.name, key, stage, place.code, tried, reason
 
@@ -102,7 +103,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
         found = lookup.batch_named(there, batch)
         letter = lookup.item_named(there, found, item)
         told = why.tell(there, found, item)
-        part = glance.of_item(there, found, letter)
+        part, kind = glance.of_item(there, found, letter), chunk_of(there, found.id, letter.n).kind
     attempts = [event for event in told.events if event.what == "attempt"]
     context = _context(told)
     if as_json:
@@ -117,7 +118,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     render.show(
         render.facts(
             [
-                *_content(letter, of_scan=is_scan(found)),
+                *_content(letter, kind),
                 ("stage", told.stage),
                 *([("code", letter.place.code)] if letter.place.code else []),
                 *([("reason", letter.place.reason)] if letter.place.reason else []),
@@ -138,9 +139,9 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
         render.show(render.facts(("", command) for command in told.commands[1:]))
 
 
-def _content(letter: StoredItem, *, of_scan: bool) -> list[tuple[str, Text]]:
+def _content(letter: StoredItem, kind: Kind) -> list[tuple[str, Text]]:
     """What the letter holds, as it is: a row of a scan field by field, else the payload."""
-    if row := why.row_fields(letter) if of_scan else []:
+    if row := why.row_fields(letter) if kind is Kind.ROWS else []:
         return [(name, Text(render.clean(text))) for name, text in row]
     payload = letter.payload.decode("utf-8", "replace")
     return [("payload", Text(render.clean(render.one_line(payload, PAYLOAD_SHOWN))))]

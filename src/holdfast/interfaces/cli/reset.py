@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch
+from holdfast.core.model import Batch, Kind
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -25,7 +25,7 @@ from holdfast.interfaces.cli.cursor import show_plan
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import operations, resolution
-from holdfast.runtime.partitions import borders, is_scan, standings
+from holdfast.runtime.partitions import is_partition, kind_of, standings
 from holdfast.runtime.status.overview import partition_in_words
 from holdfast.stores.base import Store
 
@@ -169,4 +169,6 @@ def _lift(there: Store, batch: Batch, manner: Manner) -> None:
 
 def is_range(there: Store, batch: Batch, item: str | None) -> bool:
     """Whether a partition of a scan is meant, or all of them; not a row that was buried."""
-    return is_scan(batch) and (item is None or borders(lookup.item_named(there, batch, item)) is not None)
+    if item is not None:
+        return is_partition(there, batch, lookup.item_named(there, batch, item))
+    return kind_of(batch, there.chunks(batch.id)) is Kind.PARTITIONS

@@ -15,12 +15,12 @@ from rich.text import Text
 
 from holdfast.core import canonical, course
 from holdfast.core.course import End
-from holdfast.core.model import Batch, Course, State, StoredItem
+from holdfast.core.model import Batch, Course, Kind, State, StoredItem
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
 from holdfast.interfaces.cli.render import pasteable
 from holdfast.runtime import lookup
-from holdfast.runtime.partitions import is_scan, standing_of
+from holdfast.runtime.partitions import standing_of
 from holdfast.runtime.status import overview as glance
 from holdfast.runtime.status import statistics
 from holdfast.runtime.status import status as standing
@@ -167,7 +167,7 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
     if as_json:
         more: dict[str, Any] = {"state": word_of(there, seen)}
         more |= {} if collected is None else {"statistics": collected.as_dict()}
-        if is_scan(batch):
+        if seen.kind is Kind.PARTITIONS:
             from holdfast.runtime.partitions import remarks
 
             parts = list(glance.glances(there, batch))
@@ -206,7 +206,7 @@ def _newest(there: Store, limit: int | None) -> list[Batch]:
 def _picture(there: Store, seen: standing.Status) -> RenderableType:
     """A batch at a glance; of a scan with its partitions."""
     batch = lookup.batch_named(there, seen.batch)
-    if not is_scan(batch):
+    if seen.kind is not Kind.PARTITIONS:
         return picture(seen)
     from holdfast.interfaces.cli import cursor
     from holdfast.runtime.partitions import remarks
@@ -223,7 +223,7 @@ def _picture(there: Store, seen: standing.Status) -> RenderableType:
 
 def _unconverged(there: Store, seen: standing.Status, batch: Batch) -> str:
     """Why a scan whose partitions are done has no result."""
-    if not (seen.is_complete and is_scan(batch)):
+    if not (seen.is_complete and seen.kind is Kind.PARTITIONS):
         return ""
     from holdfast.runtime.scan.converge import outstanding
 

@@ -5,6 +5,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, overload
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from holdfast.core import canonical, changes
 from holdfast.core.errors import UsageError
+from holdfast.core.model import Kind
 from holdfast.core.retry import Policy, Rule
 from holdfast.runtime import event_loop
 from holdfast.runtime.define.calls import Adopter, Verifier
@@ -115,6 +117,24 @@ Where = Literal["threads", "processes"]
 Function = Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkFacts:
+    """What the engine has to know of the work of a stage, whatever it is."""
+
+    kind: Kind = Kind.ITEMS
+    """Of the chunks that its batch begins with."""
+    travels_alone: bool = False
+    """Each item is claimed by itself, as it can be begun: others may want the next one."""
+    has_checkpoints: bool = False
+    """An item comes to its end in many checkpoints, each of which its handler waits for."""
+    spares: frozenset[Kind] = frozenset()
+    """Kinds of chunks whose last item is run again though its process died too often: what it died of is found and
+    buried instead."""
+
+
+ORDINARY = WorkFacts()
+
+
 class Stage:
     """A handler and everything that is said about it. Calling it calls the handler, so that it can be tested alone."""
 
@@ -140,10 +160,11 @@ class Stage:
         self.breaker = Breaker() if breaker in (None, True) else breaker
         """What makes it pause; False where nothing does."""
         self.hooks = Hooks(what)
-        self.takes_ranges = False
-        """Its items are ranges of a source: each is claimed by itself, and comes to its end in many checkpoints."""
+        self.work = ORDINARY
+        self.works: Callable[..., Any] | None = None
+        """Makes what runs each kind of chunk of its, where its items are not run one after the other."""
         self.runs_there: Callable[..., Any] | None = None
-        """Makes what runs a parcel of its in a worker process, where its items are not run one after the other."""
+        """The same for a parcel in a worker process."""
         self.accumulated: Callable[[Any], bytes | None] | None = None
         """Writes what its handler accumulates as it is stored, where an annotation says what that is."""
         self.verifier: Verifier | None = None

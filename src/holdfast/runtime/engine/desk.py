@@ -24,7 +24,6 @@ from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.dispatch import INLINE_SECONDS, Appetite, EmptyGrants, Purse, Slots, StageQueue
 from holdfast.runtime.engine.hold import Hold, adjoining, by_hold, trouble_of
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
-from holdfast.runtime.partitions import is_row
 from holdfast.stores.base import Idle
 
 BLAME_SECONDS = 1.0
@@ -50,11 +49,11 @@ class Desk:
         self.appetite, self.deaths, self.returns = appetite, deaths, returns
         self._new_id, self._portion = new_id, portion
         self.slots: Slots = queues[0].slots
-        first = queues[0].facts
-        self.takes_ranges, self._isolates_rows = first.takes_ranges, first.isolates_rows
+        self._work = queues[0].facts.work
         self._adopting = frozenset(queue.index for queue in queues if queue.facts.adopts)
         self._policies = [queue.facts.policy for queue in queues]
-        self._makers = [] if self.takes_ranges else [queue.facts.maker for queue in queues]
+        makers = [queue.facts.maker for queue in queues]
+        self._makers = makers if any(makers) else []
         self.now = self.moment = 0.0
         self.holds: list[Hold] = []
         self.idle: Idle | None = None
@@ -99,7 +98,7 @@ class Desk:
             else:
                 yield from self._begin_what_may_begin()
         yield from self._receive((yield AT_ONCE))
-        if self.orders.at_once and not self.takes_ranges:
+        if self.orders.at_once:
             yield from self._receive((yield ex.CutOff()))
         self.deaths.release()
         yield from self._commit()
@@ -297,10 +296,10 @@ class Desk:
         rows = hold.landed(settled, self.now, self.moment)
         crowded = self.appetite.learn(settled.counts.settled, self.moment)
         self.orders.crowded = self.orders.crowded if crowded is None else crowded
-        if self.takes_ranges:
+        if rows:
             yield ex.CameFurther(rows)
-            if savings := hold.answered_savings():
-                yield ex.Reply(savings, landed=True)
+        if hold.savings:
+            yield ex.Reply(hold.answered_savings(), landed=True)
         if written.commit.release:
             yield from self._forget(hold)
 
@@ -334,7 +333,7 @@ class Desk:
 
     def _has_room(self) -> bool:
         """Whether more may be claimed: while any part of the batch carries blame, only what can be started at once."""
-        return self.takes_ranges or not self.careful or self._room() > 0
+        return self._work.travels_alone or not self.careful or self._room() > 0
 
     def _room(self) -> int:
         return self.queues[0].room(self.holds, self.orders.workers)
@@ -402,10 +401,9 @@ class Desk:
     def _take_page(self, hold: Hold, items: Sequence[Item]) -> Effects:
         self._grants.check(hold, items)
         hold.read(items)
-        if self.takes_ranges:
+        if self._work.has_checkpoints:
             hold.checkpoints = {at.n: at for at in (yield ex.ReadCheckpoints(hold.claim))}
-        dies = not self._isolates_rows or all(is_row(item.key) for item in items)
-        if hold.is_condemned and dies:
+        if hold.is_condemned and hold.claim.kind not in self._work.spares:
             hold.condemn(items)
         else:
             hold.take_in(items, self.now, self.moment, from_store=True)
@@ -455,7 +453,10 @@ class Desk:
         ready_at, items, resumed = hold.take(queue.index, queue.how_many(hold, inline))
         work = self._portion(queue.index, items, hold.lease.fence, ready_at, hold, resumed)
         deaths = hold.suspects.get(items[0].n, 0)
-        work.fresh, work.lone, work.inline = deaths > 0, deaths > 1, inline
+        work.fresh, work.lone, work.inline, work.kind = deaths > 0, deaths > 1, inline, hold.claim.kind
+        if self._work.has_checkpoints:
+            work.at, work.blame = hold.checkpoints.get(items[0].n), hold.claim.blame
+            work.is_condemned = hold.is_condemned
         queue.begin(work)
         yield ex.Begin(work)
         return len(items) / queue.most_together(inline) if inline else 0.0

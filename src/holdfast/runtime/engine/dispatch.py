@@ -13,6 +13,7 @@ from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.core.retry import Circuit, Phase, Policy, Rule
 from holdfast.core.settle import Reached, Settled, booked
 from holdfast.runtime.define.calls import Adopter, Verifier
+from holdfast.runtime.define.stage import ORDINARY, WorkFacts
 from holdfast.runtime.engine.exchange import Portion
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.text import command, in_words, many
@@ -237,9 +238,7 @@ class StageFacts:
     """Its resources are those of one thread: that one opens and closes them."""
     adopts: bool = False
     reads_files: bool = False
-    takes_ranges: bool = False
-    isolates_rows: bool = False
-    """Of a range whose process died again and again, the row is buried, not the range."""
+    work: WorkFacts = ORDINARY
 
 
 class StageQueue:
@@ -272,7 +271,7 @@ class StageQueue:
     def is_too_late(self, left: float) -> bool:
         """Whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the pace is
         known, the last one that ended is believed."""
-        return not self.facts.takes_ranges and (self.pace.mean if self.pace.known else self.took) > left
+        return not self.facts.work.has_checkpoints and (self.pace.mean if self.pace.known else self.took) > left
 
     def room(self, holds: Sequence[Hold], workers: int) -> int:
         """Return how many more items could be begun here at once, beside what is at hand; slots beyond the workers do
@@ -321,7 +320,7 @@ class StageQueue:
     def inline(self, hold: Hold) -> bool:
         """Whether items of a hold run on the committing thread."""
         facts = self.facts
-        if self.slots.one_by_one or hold.exclusive or facts.has_timeout or facts.asks or facts.takes_ranges:
+        if self.slots.one_by_one or hold.exclusive or facts.has_timeout or facts.asks or facts.work.has_checkpoints:
             return False
         return self.is_inline
 
@@ -416,7 +415,7 @@ class Appetite:
 
     def __init__(self, queues: Sequence[StageQueue], workers: int, moment: float) -> None:
         self._queues, self._workers = queues, workers
-        self._takes_ranges = queues[0].facts.takes_ranges
+        self._one_by_one = queues[0].facts.work.travels_alone
         self._rate = Rate(moment)
 
     def learn(self, settled: int, moment: float) -> bool | None:
@@ -425,16 +424,16 @@ class Appetite:
         return self._rate.value > CROWDED if self._rate.learn(settled, moment) else None
 
     def wants(self, holds: Sequence[Hold]) -> float:
-        """Return how many more items should be ready than there are. Ranges are taken as they can be begun: others may
-        want the next one."""
-        if self._takes_ranges:
+        """Return how many more items should be ready than there are. Those that travel alone are taken as they can be
+        begun."""
+        if self._one_by_one:
             return self._workers - len(holds)
         ready = sum(h.ready_count + len(h.unasked) for h in holds)
         return max(self._workers, self._speed() * AHEAD_SECONDS / 8) - ready
 
     def portion(self) -> int:
         """Return how many items to claim at once."""
-        if self._takes_ranges:
+        if self._one_by_one:
             return 1
         return max(self._workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.limits import CLAIM_CHUNKS, LOAD_ITEMS
-from holdfast.core.model import Claim, Commit, Item, Lease, Want
+from holdfast.core.model import Checkpoint, Claim, Commit, Item, Kind, Lease, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached, Settled
 from holdfast.runtime.engine.hold import Hold, Saving
@@ -113,11 +113,15 @@ class Portion:
     """Some items of one stage under one fence, on their way to their handlers and back."""
 
     __slots__ = (
+        "at",
+        "blame",
         "fence",
         "fresh",
         "hold",
         "inline",
+        "is_condemned",
         "items",
+        "kind",
         "left",
         "lone",
         "outcomes",
@@ -149,8 +153,15 @@ class Portion:
         """A process died under its one item, which gets a new one."""
         self.lone = False
         """And nothing else is in flight beside it: if that process dies, too, its item is to blame."""
+        self.kind = Kind.ITEMS
+        self.at: Checkpoint | None = None
+        """Where its item stands, where it has checkpoints."""
+        self.blame = 0
+        """How often its process died under such an item."""
+        self.is_condemned = False
+        """And that was too often."""
         self.reached: Reached | None = None
-        """How far its item had come at the end, where that is a range: written with its outcome."""
+        """How far its item had come at the end, where it has checkpoints: written with its outcome."""
 
 
 # -- events: what happened ------------------------------------------------------------------------------------------

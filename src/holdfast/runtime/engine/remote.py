@@ -21,17 +21,17 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import HoldfastError, UsageError
-from holdfast.core.model import Item
+from holdfast.core.model import Checkpoint, Item, Kind
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.resources import Resources, close_kept
-from holdfast.runtime.engine.runner import StageRunner
+from holdfast.runtime.engine.runner import StageRunner, Work
 from holdfast.runtime.sinks.base import Identity
 
 
-class Parcel(msgspec.Struct):
+class Parcel(msgspec.Struct, omit_defaults=True):
     """An assignment as it travels: a slice of items, or a partition of a scan."""
 
     batch: str
@@ -42,6 +42,9 @@ class Parcel(msgspec.Struct):
     items: list[Item]
     replaces: dict[int, Identity] = {}
     """Number -> the older file of an item that was sent back, where it may seem another batch's."""
+    kind: Kind = Kind.ITEMS
+    at: Checkpoint | None = None
+    """Where its item stands, where it has checkpoints."""
     more: bytes = b""
     """What its kind of work has to know besides."""
 
@@ -68,10 +71,10 @@ _said: Callable[[bytes], Said] = msgspec.msgpack.Decoder(Said).decode
 _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 
-def pack(runner: StageRunner, work: Assignment, more: bytes = b"") -> bytes:
+def pack(runner: Work, work: Assignment, more: bytes = b"") -> bytes:
     """An assignment as bytes."""
     return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items,
-                          runner.own_files(work), more))  # fmt: skip
+                          runner.own_files(work), work.kind, work.at, more))  # fmt: skip
 
 
 def unpack(data: bytes) -> Said:
@@ -146,9 +149,9 @@ def _never() -> bool:
     return False
 
 
-def _run(runner: StageRunner, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
+def _run(runner: Work, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
     work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
-    work.outcomes, work.replaces = outcomes, parcel.replaces
+    work.outcomes, work.replaces, work.kind, work.at = outcomes, parcel.replaces, parcel.kind, parcel.at
     try:
         with _alarm(runner):
             runner.run(work)
@@ -159,7 +162,7 @@ def _run(runner: StageRunner, parcel: Parcel, outcomes: list[Outcome]) -> Assign
 
 
 @contextmanager
-def _alarm(runner: StageRunner) -> Iterator[None]:
+def _alarm(runner: Work) -> Iterator[None]:
     """Break in on a handler that hangs. Only what even a signal cannot interrupt costs the process its life."""
     if runner.stage.timeout is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -234,14 +237,14 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
     return name
 
 
-def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> StageRunner:
+def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> Work:
     """What runs a parcel: a stage may have its own, else its items are run one after the other."""
     pipeline = _found(target)
     stage: Stage = pipeline.stages[parcel.stage]
     if stage.runs_there is None:
         return _runner(target, parcel.batch, parcel.stage, stopping)
     assert _Place.resources is not None
-    runner: StageRunner = stage.runs_there(parcel, line, pipeline=pipeline.name, stopping=stopping,
+    runner: Work = stage.runs_there(parcel, line, pipeline=pipeline.name, stopping=stopping,
                                            handed=_Place.resources.of(stage))  # fmt: skip
     return runner
 

@@ -6,10 +6,12 @@ import random
 import sysconfig
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,12 +19,13 @@ from holdfast.core import canonical
 from holdfast.core.errors import Defer, HoldfastError, Signal, SinkError, Skip, Transient
 from holdfast.core.journal import Spend
 from holdfast.core.limits import DEFERRED_LEAST, OUTPUT_BYTES, REQUEST_HINT_CHARS
-from holdfast.core.model import Item
+from holdfast.core.model import Admitted, Item
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, place_in, retry_after
 from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.define.calls import Asker, Check, CheckFailed, current_batch, no_answer, text_of
 from holdfast.runtime.define.context import Context
+from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.resource import unbound
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
@@ -33,6 +36,9 @@ from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
 from holdfast.runtime.sinks.files import Files
 from holdfast.stores import faults
+
+if TYPE_CHECKING:
+    from holdfast.runtime.define.pipeline import PipelineDefinition
 
 TRACE_CHARS = 4000
 TRACE_FRAMES = 8
@@ -161,15 +167,18 @@ forks = _Forks
 os.register_at_fork(after_in_child=forks.happened)
 
 
-class StageRunner:
-    """One stage of one batch, ready to run items."""
+class Work(ABC):
+    """One kind of work, ready to be run: a slice of the items of a stage, a partition of a source, or one row of it.
+
+    It is given an assignment: members that one fence guards, and what is known of each. It asks nothing of the claims
+    behind them, so members may come from several; what it saves on the way it posts, and waits until that is durable.
+    """
 
     def __init__(
-        self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+        self, stage: Stage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
         now: Callable[[], float] = time.time, handed: Handed | None = None, loan: Loan | None = None,
     ) -> None:  # fmt: skip
         self.stage = stage
-        self.previous = previous
         self.pipeline = pipeline
         self.batch = batch
         self.stopping = stopping
@@ -178,17 +187,94 @@ class StageRunner:
         self.took = 0.0
         """Seconds of the attempt that ended last."""
         self.now = now
-        self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
-        self.reads_files = previous is not None and previous.sink is not None
-        self._forks = forks.count
-        self._draw = random.SystemRandom().random
-        self.asks = stage.verifier is not None or stage.adopter is not None
-        """Whether something of the user's is asked beside the handler, which may hang."""
-        self._asker = Asker() if self.asks else None
+        self.asks = self.reads_files = False
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
         self.loan = loan if loan is not None else Loan()
         """The event loop of the run; one that was not passed is given back here."""
         self._is_own_loan = loan is None
+        self._draw = random.SystemRandom().random
+
+    @abstractmethod
+    def run(self, work: Assignment) -> None:
+        """Run the members of an assignment on this thread, and leave the outcomes in it."""
+
+    @abstractmethod
+    def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome | None:
+        """Return the outcome of an item whose handler is at work when the run ends at once: it costs no attempt, and
+        what was paid for it is kept. None where that is kept already."""
+
+    def close(self) -> None:
+        if self._is_own_loan:
+            self.loan.give_back()
+
+    def may_not_begin(self, work: Assignment) -> bool:
+        """Whether items that were handed over and not begun are better left."""
+        return work.is_vain or self.stopping() or work.is_late(self.now()) or self.is_too_late()
+
+    def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Remember how long the attempt took that ended last."""
+        if outcomes and not isinstance(outcomes[-1], Lost):
+            self.took = outcomes[-1].seconds
+
+    def context(self, item: Item, work: Assignment) -> Context:
+        return Context(
+            item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=work.fence,
+            timeout=self.stage.timeout, stopping=lambda: work.is_vain or self.stopping(), metrics=self.stage.metrics,
+        )  # fmt: skip
+
+    def timed_out(self, item: Item, work: Assignment, began: float) -> Outcome:
+        """The outcome of an item whose handler did not answer in time."""
+        return self._explain(item, self.too_late(), work, began, work.context_of(item))
+
+    def too_late(self) -> TimeoutError:
+        return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
+
+    def own_files(self, work: Assignment) -> dict[int, Identity]:
+        """Return the older files of items that were sent back, by their numbers, where they may seem another batch's:
+        for a worker process, which has no record to ask."""
+        return {}
+
+    def _explain(
+        self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None, *,
+        waits: bool = True,
+    ) -> Outcome:  # fmt: skip
+        if waits:
+            await_stop(error, self.stopping)
+        return explain(item, error, queued=max(0.0, began - work.ready_at), seconds=clock() - began, draw=self._draw(),
+                       spend=ctx.paid(item.n) if ctx is not None else None)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a run hands to whoever makes the work of a stage."""
+
+    pipeline: "PipelineDefinition"
+    options: Options
+    stopping: Callable[[], bool]
+    handed: Handed
+    loan: Loan
+    finished: Any
+    """Where checkpoints are posted."""
+    admitted: Callable[[Admitted], None]
+    """Hears of what is added to the batch on the way."""
+    in_processes: bool
+
+
+class StageRunner(Work):
+    """A slice of the items of one stage, run one after the other."""
+
+    def __init__(
+        self, stage: Stage, previous: Stage | None, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+        now: Callable[[], float] = time.time, handed: Handed | None = None, loan: Loan | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, handed=handed, loan=loan)
+        self.previous = previous
+        self.touches_files = stage.sink is not None or (previous is not None and previous.sink is not None)
+        self.reads_files = previous is not None and previous.sink is not None
+        self._forks = forks.count
+        self.asks = stage.verifier is not None or stage.adopter is not None
+        """Whether something of the user's is asked beside the handler, which may hang."""
+        self._asker = Asker() if self.asks else None
         self._bare = None if self.handed.names else stage.function
         """The handler, where it is handed nothing by name."""
         self.plain = not (self.handed.context or stage.sink or self.asks or stage.metrics)
@@ -196,8 +282,7 @@ class StageRunner:
     def close(self) -> None:
         if self._asker is not None:
             self._asker.close()
-        if self._is_own_loan:
-            self.loan.give_back()
+        super().close()
 
     def run(self, work: Assignment) -> None:
         """Run every item of an assignment, one after the other, and leave the outcomes in it."""
@@ -221,15 +306,6 @@ class StageRunner:
         this_thread.is_below = was_below
         work.started = 0.0
         self.learn(work.outcomes)
-
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember how long the attempt took that ended last."""
-        if outcomes and not isinstance(outcomes[-1], Lost):
-            self.took = outcomes[-1].seconds
-
-    def may_not_begin(self, work: Assignment) -> bool:
-        """Whether items that were handed over and not begun are better left."""
-        return work.is_vain or self.stopping() or work.is_late(self.now()) or self.is_too_late()
 
     def _run_plain(self, work: Assignment, handle: Callable[..., Any]) -> None:
         """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
@@ -344,12 +420,6 @@ class StageRunner:
         queued = max(0.0, began - work.ready_at)
         return Done(item, data, canonical.digest(item.salt, data), queued, clock() - began)
 
-    def context(self, item: Item, work: Assignment) -> Context:
-        return Context(
-            item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=work.fence,
-            timeout=self.stage.timeout, stopping=lambda: work.is_vain or self.stopping(), metrics=self.stage.metrics,
-        )  # fmt: skip
-
     def _set_out(self, item: Item, work: Assignment) -> tuple[Item, Outcome | None]:
         """Before the handler: the input at hand, and perhaps an output that needs no handler."""
         if item.source_file is not None and not item.input:
@@ -372,18 +442,9 @@ class StageRunner:
             data = b""
         return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
 
-    def timed_out(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """The outcome of an item whose handler did not answer in time."""
-        return self._explain(item, self.too_late(), work, began, work.context_of(item))
-
     def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """Return the outcome of an item whose handler is at work when the run ends at once: it costs no attempt, and
-        what was paid for it is kept."""
         error = TimeoutError("its handler was at work when the time was up, or the run was told to end at once")
         return excuse(self._explain(item, error, work, began, work.context_of(item), waits=False), "cut off")
-
-    def too_late(self) -> TimeoutError:
-        return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
 
     def _objection(self, item: Item, data: bytes, ctx: Context, work: Assignment) -> str | None:
         """Return what the verifier, if there is one, has against an output. It gets values of its own: nobody else sees
@@ -485,8 +546,6 @@ class StageRunner:
         )  # fmt: skip
 
     def own_files(self, work: Assignment) -> dict[int, Identity]:
-        """Return the older files of items that were sent back, by their numbers, where they may seem another batch's:
-        for a worker process, which has no record to ask."""
         sink = self.stage.sink
         if not isinstance(sink, Files):
             return {}
@@ -497,15 +556,6 @@ class StageRunner:
                     if (own := sink.own_file(self._provenance(item, work))) is not None:
                         found[item.n] = own
         return found
-
-    def _explain(
-        self, item: Item, error: BaseException, work: Assignment, began: float, ctx: Context | None, *,
-        waits: bool = True,
-    ) -> Outcome:  # fmt: skip
-        if waits:
-            await_stop(error, self.stopping)
-        return explain(item, error, queued=max(0.0, began - work.ready_at), seconds=clock() - began, draw=self._draw(),
-                       spend=ctx.paid(item.n) if ctx is not None else None)  # fmt: skip
 
 
 def _bill(spend: Spend | None) -> bytes:

@@ -4,7 +4,6 @@ stop. Signals and deadlines reach both through the control.
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
@@ -32,11 +31,11 @@ from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.stages import StageDriver, open_stages
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
 from holdfast.runtime.engine.worker import Worker, look_for_blame
-from holdfast.runtime.partitions import expected_rows, is_row
+from holdfast.runtime.partitions import expected_rows, rows_handled
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.verify import recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
-from holdfast.stores.base import each_checkpoint, each_item, find_batch
+from holdfast.stores.base import each_item, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -77,7 +76,7 @@ class Session:
     def work(self, batch: Batch, items: Iterable[Any] | None) -> None:
         """Read the source and work until nothing is left to do, or the run is told to stop."""
         ledger = self.ledger
-        if any(stage.takes_ranges for stage in self.pipeline.stages):
+        if self._has_checkpoints:
             self._count_rows(batch, ledger)
         opened = open_stages(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
         with self.interrupts.heeded(), opened as stages:
@@ -118,6 +117,10 @@ class Session:
             self.inspector.close()
 
     @property
+    def _has_checkpoints(self) -> bool:
+        return self.pipeline.stages[0].work.has_checkpoints
+
+    @property
     def tolerance(self) -> model.DeadLimit | None:
         """What the store is asked to judge: how many may die before the run stops."""
         return self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None
@@ -141,27 +144,26 @@ class Session:
 
     def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
         """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
-        states, partitions, redriven = Counter[State](), set[int](), set[int]()
-        for item in each_item(self.store, batch.id):
-            if not is_row(item.key):
-                partitions.add(item.n)
-                continue
-            states[item.place.state] += 1
-            if item.place.state is State.PENDING:
-                redriven.add(item.n)
-        before = sum(at.rows for at in each_checkpoint(self.store, batch.id) if at.n in partitions)
-        letters = Letters(states.total(), states.total() - len(redriven), states[State.DEAD])
-        ledger.count_rows(before, lambda: expected_rows(self.store, batch), letters, frozenset(redriven))
+        rows = [chunk for chunk in ledger.began_with if chunk.kind is Kind.ROWS]
+        redriven = frozenset(
+            item.n for chunk in rows if chunk.pending
+            for item in each_item(self.store, batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING)
+        )  # fmt: skip
+        count, dead = sum(chunk.size for chunk in rows), sum(chunk.counts.dead for chunk in rows)
+        letters = Letters(count, count - len(redriven), dead)
+        before = rows_handled(self.store, batch, ledger.began_with)
+        ledger.count_rows(before, lambda: expected_rows(self.store, batch), letters, redriven)
 
     def _desk(self, batch: Batch, stages: Sequence[StageDriver], ledger: Ledger, grace: float) -> Desk:
         options, chunks, request = self.options, ledger.began_with, self._want(batch)
         queues = [stage.queue for stage in stages]
-        takes_ranges, is_open = queues[0].facts.takes_ranges, options.verify == "none"
+        is_open = options.verify == "none"
         after = [stage.verifier is not None for stage in self.pipeline.stages[:-1]]
         guarded = frozenset() if is_open else frozenset(n for n, asks in enumerate(after, 1) if asks)
         deaths = WithheldDeaths(
             batch.name, [queue.facts.name for queue in queues], options.workers, has_cap=options.cap is not None,
-            active=not (options.tolerates_all or takes_ranges or has_success(chunks)), tolerance=request.tolerance,
+            active=not (options.tolerates_all or self._has_checkpoints or has_success(chunks)),
+            tolerance=request.tolerance,
         )  # fmt: skip
         returns = WithheldReturns(
             is_open=is_open, allowed=options.undo, workers=options.workers,
@@ -261,7 +263,7 @@ class Session:
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun, patience=options.patience,
-                        kind=Kind.PARTITIONS if self.pipeline.stages[0].takes_ranges else Kind.ITEMS,
+                        kind=self.pipeline.stages[0].work.kind,
                         stilled=lambda: self.control.stilled(self._wake, lambda: worker.is_over))  # fmt: skip
 
     def _compared(self, ledger: Ledger) -> None:
@@ -319,7 +321,7 @@ class Session:
 
     def _halt(self, heartbeat: Heartbeat, why: str) -> None:
         """Nobody can renew the leases. A range may be far from its next checkpoint: it is left where it stands."""
-        if any(stage.takes_ranges for stage in self.pipeline.stages):
+        if self._has_checkpoints:
             heartbeat.lose_all()
         self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to continue"))
         self._wake()

@@ -2,14 +2,16 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import SLOW_SECONDS
+from holdfast.core.model import Item, Kind
+from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Settled
 from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.stage import Stage
@@ -20,12 +22,9 @@ from holdfast.runtime.engine.dispatch import PoolKind, PoolLoad, Slots, StageBre
 from holdfast.runtime.engine.exchange import Answer
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Finished, Loop, Pool, Threads, Unable
-from holdfast.runtime.engine.processes import Host, Processes
-from holdfast.runtime.engine.resources import Handed, Resources
-from holdfast.runtime.engine.runner import StageRunner
-from holdfast.runtime.scan.isolation import Burial
-from holdfast.runtime.scan.partition import RangeRunner, RangeStage
-from holdfast.runtime.scan.process import ProcessRunner
+from holdfast.runtime.engine.processes import Processes
+from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.runner import Setting, StageRunner, Work
 from holdfast.runtime.sinks.base import Evidence
 
 if TYPE_CHECKING:
@@ -43,19 +42,22 @@ class StageDriver:
     """One stage: hands portions to its pool, watches what is in flight, sees to its outputs."""
 
     def __init__(
-        self, queue: StageQueue, runner: StageRunner, pool: Pool, control: Control, finished: Finished,
+        self, queue: StageQueue, works: Mapping[Kind, Work], pool: Pool, control: Control, finished: Finished,
         open_resources: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.queue = queue
         self.index = queue.index
-        self.runner = runner
-        self.stage: Stage = runner.stage
+        self.works = works
+        """What runs chunks of each kind."""
+        self.runner = next(iter(works.values()))
+        self.stage: Stage = self.runner.stage
         self.pool = pool
         self.control = control
         self.finished = finished
         self.open_resources = open_resources
         """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
-        runner.is_too_late = self._is_too_late
+        for each in works.values():
+            each.is_too_late = self._is_too_late
         self.active: dict[int, Assignment] = {}
         self.role: Role | None = None
         """Moves on where a handler on the committing thread is slow."""
@@ -78,14 +80,14 @@ class StageDriver:
         if work.lease.lease.expires > self.runner.now():
             work.valid = work.lease.lease.expires
         self.active[id(work)] = work
-        self.pool.submit(self.runner, work)
+        self.pool.submit(self.works[work.kind], work)
 
     def _is_too_late(self) -> bool:
         """Return whether a handler that begins now would be cut off by the deadline; asked by the threads of the
         pool."""
         pace = self.queue.pace
         seconds = pace.mean if pace.known else self.runner.took
-        return not self.stage.takes_ranges and self.control.ends_within(seconds)
+        return not self.stage.work.has_checkpoints and self.control.ends_within(seconds)
 
     def _run_here(self, work: Assignment) -> None:
         """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads. If one
@@ -98,7 +100,7 @@ class StageDriver:
             self.role.lend(self, work)
         trouble = None
         try:
-            self.runner.run(work)
+            self.works[work.kind].run(work)
         except BaseException as error:  # noqa: BLE001 - raised below, on whichever thread has the role by then
             trouble = error
         answer = work.answer()
@@ -183,7 +185,7 @@ class StageDriver:
             if isinstance(self.pool, Loop):
                 running = self.pool.at_work(work)
                 self.pool.abandon(work)
-                yield Answer(work, [self.runner.cut_off(item, work, work.ready_at) for item in running])
+                yield Answer(work, [cut for item in running if (cut := self._cut_off(item, work, work.ready_at))])
                 continue
             if work.is_answered:
                 continue
@@ -191,8 +193,12 @@ class StageDriver:
             first, last = work.owed
             outcomes = list(work.outcomes)
             if len(outcomes) < last and work.started:
-                outcomes.append(self.runner.cut_off(work.items[len(outcomes)], work, work.started))
+                cut = self._cut_off(work.items[len(outcomes)], work, work.started)
+                outcomes += [] if cut is None else [cut]
             yield Answer(work, outcomes[first:], work.items[len(outcomes) : last])
+
+    def _cut_off(self, item: Item, work: Assignment, began: float) -> Outcome | None:
+        return self.works[work.kind].cut_off(item, work, began)
 
     def _watch_loop(self, loop: Loop, timeout: float) -> None:
         """The loop times out its handlers itself, unless one of them keeps it from turning."""
@@ -274,34 +280,29 @@ def open_stages(
 ) -> Iterator[Sequence[StageDriver]]:
     """Open the stages of a run; at its end their pools are closed, then its resources."""
     stages = pipeline.stages
-    if any(isinstance(stage, RangeStage) and stage.follows for stage in stages):
-        raise UsageError(
-            f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
-        )
     kinds = [_kind(stage, options) for stage in stages]
     needed = _needed_here(stages, kinds, options, resources)
     pools = {kind: _pool(kind, pipeline, options, finished, resources) for kind in dict.fromkeys(kinds)}
-    ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].takes_ranges else 1
+    ahead = 2 if _may_run_ahead(set(kinds), options) and not stages[0].work.travels_alone else 1
     loads = {kind: PoolLoad(_kind_of_pool(pool)) for kind, pool in pools.items()}
     slots = Slots(options.workers * ahead, one_by_one=options.cap is not None)
     drivers = []
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
-        runner: StageRunner
-        told: dict[str, Any] = {"pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now,
-                                "stopping": lambda: control.stopping, "loan": resources.loan}  # fmt: skip
-        if isinstance(stage, RangeStage):
-            runner = _range_runner(stage, pipeline, options, finished, ledger, resources.of(stage), told)
-        else:
-            runner = StageRunner(stage, stages[index - 1] if index else None, handed=resources.of(stage), **told)
-        queue = _queue(index, runner, loads[kind], slots)
-        drivers.append(StageDriver(queue, runner, pools[kind], control, finished, partial(resources.open, needed)))
+        setting = Setting(
+            pipeline=pipeline, options=options, stopping=lambda: control.stopping, handed=resources.of(stage),
+            loan=resources.loan, finished=finished, admitted=ledger.admit, in_processes=_in_processes(stage, options),
+        )  # fmt: skip
+        works = _works(stage, stages[index - 1] if index else None, setting)
+        queue = _queue(index, next(iter(works.values())), loads[kind], slots)
+        drivers.append(StageDriver(queue, works, pools[kind], control, finished, partial(resources.open, needed)))
     try:
         yield drivers
     finally:
         for pool in pools.values():
             pool.close()
         for driver in drivers:
-            driver.runner.close()
+            for work in driver.works.values():
+                work.close()
         resources.close(*[AT_ONCE_SECONDS] * control.at_once)
 
 
@@ -325,14 +326,15 @@ def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> No
         )
 
 
-def _range_runner(stage: RangeStage, pipeline: "PipelineDefinition", options: Options, finished: Finished,
-                  ledger: Ledger, handed: Handed, told: dict[str, Any]) -> RangeRunner:  # fmt: skip
-    """Ranges run on threads; those that were asked to be in processes are waited for by a thread each."""
-    burial = Burial(pipeline.store, options.batch, ledger.admit)
-    told = {**told, "finished": finished, "burial": burial, "patience": options.patience}
-    if _in_processes(stage, options):
-        return ProcessRunner(stage, host=Host(remote.address(pipeline), [0] if handed.names else ()), **told)
-    return RangeRunner(stage, handed=handed, **told)
+def _works(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[Kind, Work]:
+    """What runs chunks of each kind: the stage hands it in, where its items are not run one after the other."""
+    if stage.works is not None:
+        found: Mapping[Kind, Work] = stage.works(setting)
+        return found
+    pipeline = setting.pipeline
+    return {Kind.ITEMS: StageRunner(stage, previous, pipeline=pipeline.name, batch=setting.options.batch,
+                                    now=pipeline.store.now, stopping=setting.stopping, handed=setting.handed,
+                                    loan=setting.loan)}  # fmt: skip
 
 
 def _in_processes(stage: Stage, options: Options) -> bool:
@@ -349,7 +351,7 @@ def _may_run_ahead(kinds: set[str], options: Options) -> bool:
 def _kind(stage: Stage, options: Options) -> str:
     if stage.is_async:
         return "loop"
-    if stage.takes_ranges:
+    if stage.works is not None:
         return "threads"
     chosen = stage.executor if stage.executor is not None else options.executor
     if chosen is None or chosen == "threads":
@@ -382,19 +384,18 @@ def _kind_of_pool(pool: Pool) -> PoolKind:
     return kinds[type(pool)]
 
 
-def _queue(index: int, runner: StageRunner, load: PoolLoad, slots: Slots) -> StageQueue:
+def _queue(index: int, runner: Work, load: PoolLoad, slots: Slots) -> StageQueue:
     stage = runner.stage
     facts = StageFacts(
         name=stage.name,
         policy=stage.policy,
-        maker="" if stage.takes_ranges else stage.maker,
+        maker=stage.maker,
         concurrency=stage.concurrency,
         has_timeout=stage.timeout is not None,
         asks=runner.asks,
         is_bound=not runner.handed.is_fixed,
         adopts=stage.adopter is not None,
         reads_files=runner.reads_files,
-        takes_ranges=stage.takes_ranges,
-        isolates_rows=stage.takes_ranges and bool(getattr(stage, "isolate", False)),
+        work=stage.work,
     )
     return StageQueue(index, facts, load, slots, StageBreaker(stage.name, stage.rule, stage.policy.defer_within))

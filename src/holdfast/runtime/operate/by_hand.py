@@ -14,11 +14,11 @@ from typing import Any
 
 from holdfast.core import canonical
 from holdfast.core.errors import Permanent, Refused, StoreError, UsageError
-from holdfast.core.model import Batch, Output, StoredItem
+from holdfast.core.model import Batch, Kind, Output, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.define.schema import Invalid, Schema
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.partitions import is_scan
+from holdfast.runtime.partitions import kind_of
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
@@ -39,7 +39,7 @@ KNOWN: dict[str, Any] = {
 
 def fitted(store: Store, batch: Batch, data: bytes, stage: Stage | None = None) -> bytes:
     """Return an output as it is stored, for the last stage of a batch. Raises UsageError where it does not fit."""
-    if is_scan(batch):
+    if kind_of(batch, store.chunks(batch.id)) is Kind.PARTITIONS:
         return _of_scan(store, batch, data, stage)
     schema = remembered(batch) if stage is None else stage.output
     if schema is None:

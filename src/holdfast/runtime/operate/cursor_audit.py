@@ -14,12 +14,12 @@ from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
-from holdfast.core.model import Batch, State
+from holdfast.core.model import Batch, Kind
 from holdfast.runtime.operate.identity import refuse_changed_batch
-from holdfast.runtime.partitions import IMPORTED, Past, Remark, borders, history, remarks, source_of, standings
+from holdfast.runtime.partitions import IMPORTED, Past, Remark, history, remarks, source_of, standings
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.text import many
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +266,7 @@ def audit(store: Store, batch: Batch, source: Readable) -> CursorAudit:
         found, missed = _count(store, batch, source, at)
         parts.append(found)
         gaps += missed[: FINDINGS_LISTED - len(gaps)]
-    dead = sum(borders(item) is None for item in each_item(store, batch.id, state=State.DEAD))
+    dead = sum(chunk.counts.dead for chunk in store.chunks(batch.id) if chunk.kind is Kind.ROWS)
     notes = tuple(note for note in remarks(store, batch) if note.accumulates)
     return CursorAudit(batch=batch.name, parts=tuple(parts), gaps=tuple(gaps), dead_rows=dead, notes=notes)
 

@@ -34,11 +34,11 @@ from holdfast.runtime.partitions import (
     IMPORTED,
     MISCOUNTS,
     PLANTED,
-    borders,
     chunk_of,
     for_a_clone,
     history,
     identity_of,
+    is_partition,
     remarks,
     source_of,
     standing_of,
@@ -462,7 +462,7 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     given: no further row of the partition is read."""
     lifecycle.check_open(store, batch)
     item = lookup.item_named(store, batch, partition)
-    if borders(item) is None:
+    if not is_partition(store, batch, item):
         raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")
     if item.place.state not in (State.DEAD, State.PENDING):
         return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((f"{item.place.state} already", 1),))

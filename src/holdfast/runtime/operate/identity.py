@@ -10,13 +10,13 @@ from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor, Standing, go_on_from
 from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.ingest import admit
-from holdfast.core.model import Batch, Change, Course, State
+from holdfast.core.model import Batch, Change, Course, Kind, State
 from holdfast.runtime.acts import Acts, By
-from holdfast.runtime.partitions import identity_of, is_row, span_of, standings
+from holdfast.runtime.partitions import identity_of, rows_by_state, rows_handled, span_of, standings
 from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import command, many
-from holdfast.stores.base import Store, each_checkpoint, each_item
+from holdfast.stores.base import Store, each_item
 
 
 def refuse_changed(source: Readable, span: Span, what: str) -> None:
@@ -51,8 +51,8 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
         return ()
     found = _since(source, store, batch, span)
     if found.changed:
-        states = {item.place.state for item in each_item(store, batch.id) if is_row(item.key)}
-        if states - {State.DEAD}:  # whoever redrove rows has corrected them in place
+        states = rows_by_state(store.chunks(batch.id)).keys()
+        if states - {State.DEAD.value}:  # whoever redrove rows has corrected them in place
             return ()
         buried = f". If you corrected buried rows, redrive them first: {command('dead redrive', batch.name)}"
         dead = _dead_range(store, batch) if not states and _corrected(source) else ""
@@ -91,14 +91,14 @@ def _since(source: Readable, store: Store, batch: Batch, span: Span) -> Since:
             changed = source.changed(span.identity)
             return Since(changed if changed is not None else "")
         if isinstance(source, Inventoried):
-            return source.since(span.identity, _handled(store, batch))
+            return source.since(span.identity, rows_handled(store, batch, store.chunks(batch.id)))
     except NotThereError as error:
         return Since(f"{error}")
     return Since()
 
 
 def _dead_range(store: Store, batch: Batch) -> str:
-    dead = (item for item in each_item(store, batch.id, state=State.DEAD) if not is_row(item.key))
+    dead = each_item(store, batch.id, state=State.DEAD, kind=Kind.PARTITIONS)
     return next((canonical.key_text(item.key) for item in dead), "")
 
 
@@ -111,8 +111,8 @@ def _span_now(source: Readable, store: Store, batch: Batch) -> Span | None:
     with suppress(NotThereError):
         if source.changed(first.identity) is None:
             return first
-        for item in each_item(store, batch.id):
-            span = span_of(item.payload) if item.payload and not is_row(item.key) else None
+        for item in each_item(store, batch.id, kind=Kind.PARTITIONS):
+            span = span_of(item.payload) if item.payload else None
             if span is None or span.identity is None or span.identity == first.identity:
                 continue
             if item.place.state is State.PENDING or source.changed(span.identity) is None:
@@ -127,13 +127,8 @@ def _first_span(store: Store, batch: Batch) -> Span | None:
 
 
 def _has_open_ranges(store: Store, batch: Batch) -> bool:
-    pending = next(iter(store.items(batch.id, state=State.PENDING, limit=1)), None)
-    return batch.ingested_at is None or (pending is not None and not is_row(pending.key))
-
-
-def _handled(store: Store, batch: Batch) -> int:
-    rows = {item.n for item in each_item(store, batch.id) if is_row(item.key)}
-    return sum(at.rows for at in each_checkpoint(store, batch.id) if at.n not in rows)
+    chunks = store.chunks(batch.id)
+    return batch.ingested_at is None or any(chunk.pending for chunk in chunks if chunk.kind is Kind.PARTITIONS)
 
 
 def grown(source: Readable, store: Store, batch: Batch) -> Iterator[str]:

@@ -11,7 +11,7 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import End, to_note
 from holdfast.core.errors import StoreError, UsageError
 from holdfast.core.limits import FINDINGS
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, NewItem, State
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, Kind, NewItem, State
 from holdfast.core.verify import RECONCILED, Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
@@ -21,7 +21,7 @@ from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.journal import backward
 from holdfast.runtime.lifecycle import conclude_end, is_empty
-from holdfast.runtime.partitions import is_scan
+from holdfast.runtime.partitions import kind_of
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.status import status
@@ -204,14 +204,14 @@ class _Reconciler:
                 keys=keys,
                 total=batch.expected,
                 closed=batch.closed_at is not None,
-                scanned=is_scan(batch),
+                scanned=kind_of(batch, chunks) is Kind.PARTITIONS,
             ),  # fmt: skip
             recorded=Recorded(**states),
             observed=self._observed(seen),
             found=dict(self._found),
             findings=self._listed,
             nothing=""
-            if counts.pending or self._allow_empty or not is_empty(self._store, batch)
+            if counts.pending or self._allow_empty or not is_empty(self._store, batch, chunks)
             else ("row" if batch.admitted else "item"),
         )
 

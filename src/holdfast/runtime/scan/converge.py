@@ -15,12 +15,12 @@ from holdfast.core import canonical, journal
 from holdfast.core.course import to_note
 from holdfast.core.errors import NotConverged, UsageError
 from holdfast.core.limits import RESULT_BYTES
-from holdfast.core.model import Batch, State
+from holdfast.core.model import Batch, Kind, State
 from holdfast.runtime import event_loop
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.journal import forward
-from holdfast.runtime.partitions import is_row
+from holdfast.runtime.partitions import kind_by_number
 from holdfast.runtime.text import command
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, each_item, each_output
@@ -70,17 +70,15 @@ def gather(store: Store, batch: Batch) -> Gathered:
     """What has become of the ranges of a batch."""
     states: dict[State, int] = {}
     done: dict[int, bool] = {}
-    ranges: set[int] = set()
+    kind_at = kind_by_number(store.chunks(batch.id))
     for item in each_item(store, batch.id):
-        row = is_row(item.key)
-        if not row:
-            ranges.add(item.n)
+        if kind_at(item.n) is not Kind.ROWS:
             states[item.place.state] = states.get(item.place.state, 0) + 1
         if item.place.state is State.DONE:
-            done[item.n] = row
+            done[item.n] = kind_at(item.n) is Kind.ROWS
     rows, gone = 0, set[int]()
     for at in each_checkpoint(store, batch.id):
-        rows += at.rows if at.n in ranges else 0
+        rows += 0 if kind_at(at.n) is Kind.ROWS else at.rows
         if not at.rows and done.get(at.n):  # the row was moved or deleted before it was redriven: nothing came of it
             gone.add(at.n)
     parts: tuple[list[bytes], list[bytes]] = ([], [])

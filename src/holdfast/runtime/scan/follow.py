@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core import canonical, changes, ingest, journal, retry
 from holdfast.core import cursor as cursors
@@ -27,28 +27,24 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Signals
-from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.commits import new_commit_id
 from holdfast.runtime.engine.control import Control, Interrupts
 from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.engine.hold import killed_text, trouble_of
 from holdfast.runtime.engine.hooks import FailureHooks
-from holdfast.runtime.engine.processes import Host
 from holdfast.runtime.partitions import payload_of, standings
 from holdfast.runtime.report import Report
 from holdfast.runtime.scan.converge import Gathered
-from holdfast.runtime.scan.partition import RangeStage
-from holdfast.runtime.scan.process import ProcessRunner
+from holdfast.runtime.scan.partition import Approach, PartitionRunner, PartitionStage
 from holdfast.runtime.scan.redrive import (
     FIRST,
     Again,
-    FollowRunner,
     Redriving,
     TickDriver,
     Waiting,
 )
-from holdfast.runtime.scan.rows import Feed
+from holdfast.runtime.scan.rows import CAREFUL_ROWS, Feed
 from holdfast.runtime.scan.tick import Ended, Tick, lag, unsettled
 from holdfast.runtime.sources.base import UNAVAILABLE, Final, Followable, Span
 from holdfast.runtime.text import brief, command, many, unpause
@@ -71,7 +67,7 @@ UNSETTLED = "the newest row is not final yet"
 class Follower(TickDriver):
     """Follows one source for one batch, tick by tick, in this process."""
 
-    def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: Batch, lease: float,
+    def __init__(self, pipeline: "PipelineDefinition", stage: PartitionStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
         super().__init__(pipeline, stage, batch=batch, lease=lease, heartbeat=heartbeat)
         self._redriving = Redriving(self)
@@ -187,17 +183,10 @@ class Follower(TickDriver):
             log.warning("batch %s: %s ended in a dead process: its rows are handled one at a time", self.batch.name,
                         many(blame, "tick"))  # fmt: skip
             hold.put(hold.hold.start(new_commit_id()))
-        told: dict[str, Any] = {
-            "pipeline": self.pipeline.name, "batch": self.batch.name, "finished": self.finished, "burial": self.burial,
-            "stopping": self.control.drains, "now": self.store.now,
-        }  # fmt: skip
-        if self.stage.executor == "processes":
-            child = ProcessRunner(self.stage, host=Host(remote.address(self.pipeline)), follows=True, at=at,
-                                  until=final.until, **told)  # fmt: skip
-            return self.beside(child, hold, item)
         condemned = killed_text(BLAME) if blame >= SUSPECT + BLAME else ""
-        runner = FollowRunner(self.stage, feed=feed, at=at, careful=blame >= SUSPECT, condemned=condemned, **told)
-        return self.beside(runner, hold, item)
+        approach = Approach(feed=feed, until=final.until, follows=True, condemned=condemned,
+                            few=(1, CAREFUL_ROWS) if blame >= SUSPECT else None)  # fmt: skip
+        return self.beside(PartitionRunner, hold, item, at=at, approach=approach)
 
     # -- settling -----------------------------------------------------------------------------------------------
 
@@ -272,7 +261,7 @@ SHORTEST = 0.05
 class Following:
     """What this process knows about a batch that follows a source: opened once, looked at with one read after that."""
 
-    def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: str, lease: float,
+    def __init__(self, pipeline: "PipelineDefinition", stage: PartitionStage, *, batch: str, lease: float,
                  accept: str | None, heartbeat: float | None = None) -> None:  # fmt: skip
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
@@ -355,7 +344,7 @@ class Following:
         return poll if last.ended is not Ended.LOST else SHORTEST
 
 
-def open_batch(pipeline: "PipelineDefinition", stage: RangeStage, name: str, accept: str | None) -> Batch:
+def open_batch(pipeline: "PipelineDefinition", stage: PartitionStage, name: str, accept: str | None) -> Batch:
     """The batch with its one item, made if it is missing. Another source than the one it was begun with is refused."""
     store, actor = pipeline.store, owners.new_owner()
     keyed = definition.keyed_by("range", "key")
@@ -376,7 +365,7 @@ def open_batch(pipeline: "PipelineDefinition", stage: RangeStage, name: str, acc
 
 
 def accept_source(
-    pipeline: "PipelineDefinition", known: Batch, stage: RangeStage, accept: str | None, actor: str
+    pipeline: "PipelineDefinition", known: Batch, stage: PartitionStage, accept: str | None, actor: str
 ) -> None:
     """Refuse a changed source; where somebody says why it is fine, keep that with the difference."""
     now = stage.source.describe()

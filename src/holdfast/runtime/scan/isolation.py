@@ -18,11 +18,12 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, DEADLY_ROWS, PAYLOAD_BYTES
 from holdfast.core.model import Admitted, Batch, Key, Kind, NewItem, State
 from holdfast.runtime.engine.hold import killed_text
-from holdfast.runtime.partitions import ROW
 from holdfast.runtime.scan.rows import Passed
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
 
+ROW = "row "
+"""How the keys of rows begin that were buried: for people, who name them so."""
 GONE = "it is not in the source any more: it was deleted, or has another cursor and comes with the scan"
 """Why a row that was redriven is skipped."""
 KEY_CHARS = 200

@@ -4,6 +4,7 @@ A walk becomes an outcome, as that of any item.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,22 +13,23 @@ from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Skip, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Checkpoint, Item
+from holdfast.core.model import Checkpoint, Item, Kind
 from holdfast.core.outcome import Done, Failed
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.policy import Breaker, Retry
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.define.stage import Stage, Where, code_of
+from holdfast.runtime.define.stage import Stage, Where, WorkFacts, code_of
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.engine.resources import Handed
-from holdfast.runtime.engine.runner import StageRunner, with_place
+from holdfast.runtime.engine.runner import Work, with_place
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.operate.identity import refuse_changed
-from holdfast.runtime.partitions import is_row, span_of
+from holdfast.runtime.partitions import span_of
 from holdfast.runtime.scan.isolation import GONE, Burial
 from holdfast.runtime.scan.rows import (
+    CAREFUL_ROWS,
     MISTAKES,
     RIGHT,
     Careful,
@@ -45,8 +47,8 @@ from holdfast.runtime.sources.base import Notice, Outage, Readable, SourceAway, 
 from holdfast.runtime.sources.text_file import LineFile
 
 
-class RangeStage(Stage):
-    """Reads ranges of a source and hands their rows to a handler."""
+class PartitionStage(Stage):
+    """Reads partitions of a source and hands their rows to a handler."""
 
     def __init__(self, handler: Handler, source: Readable, every: Every, *, retry: Retry | None = None,
                  executor: Where | None = None, breaker: Breaker | bool | None = False,
@@ -57,7 +59,8 @@ class RangeStage(Stage):
                 "(rows, acc) only"
             )
         super().__init__(_range, name="scan", retry=retry, executor=executor, breaker=breaker)
-        self.takes_ranges = True
+        spared = frozenset({Kind.PARTITIONS}) if isolate else frozenset[Kind]()
+        self.work = WorkFacts(kind=Kind.PARTITIONS, travels_alone=True, has_checkpoints=True, spares=spared)
         self.handler = handler
         self.what = handler.what
         self.parameters = self.parameters._replace(
@@ -78,30 +81,60 @@ class RangeStage(Stage):
         except Misuse as error:
             raise UsageError(str(error).removesuffix(RIGHT)) from None
 
+    @property
+    def maker(self) -> str:
+        """Which code made a checkpoint is not recorded."""
+        return ""
+
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "code": code_of(self.handler.function), "source": self.source.describe()}
 
 
 def _range(span: dict[str, Any]) -> Any:  # noqa: ARG001 - its annotation is the schema of an item
-    """The shape of a range as an item; how it is run, `runner` says."""
+    """The shape of a range as an item; how it is run, a runner says."""
     raise UsageError("a range of a scan is run by the scan")
 
 
-class RangeRunner(StageRunner):
-    """The stage of a scan, ready to run ranges. It never raises: what happened comes back as an outcome."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approach:
+    """How a partition is walked, where that is not as it says itself."""
 
-    def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
+    feed: Feed | None = None
+    """Its rows, where they were opened before."""
+    until: Cursor | None = None
+    """Up to where rows are final, where the source is followed."""
+    follows: bool = False
+    """It comes to the end of what is there, and has no end itself."""
+    few: tuple[int, int] | None = None
+    """Rows between two checkpoints, and for how many rows, where one of them killed its process."""
+    condemned: str = ""
+    """Why its first row is buried without being tried."""
+
+
+AS_IT_SAYS = Approach()
+
+
+class PartitionRunner(Work):
+    """Partitions of a source, one at a time. It never raises: what happened comes back as an outcome."""
+
+    isolates = True
+    """Rows may be buried one by one, where the scan says so."""
+
+    def __init__(self, stage: PartitionStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
                  now: Callable[[], float], finished: Finished, burial: Burial | None = None,
-                 patience: float | None = None, handed: Handed | None = None,
-                 loan: Loan | None = None) -> None:  # fmt: skip
-        super().__init__(stage, None, pipeline=pipeline, batch=batch, stopping=stopping, now=now, handed=handed,
-                         loan=loan)  # fmt: skip
-        self.ranges = stage
-        self._finished = finished
+                 patience: float | None = None, handed: Handed | None = None, loan: Loan | None = None,
+                 approach: Approach | None = None) -> None:  # fmt: skip
+        super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, handed=handed, loan=loan)
+        self.scanned = stage
+        self.finished = finished
         self.burial = burial
         self.patience = patience
         """Seconds that a source which is away is waited for; None where that is a failed attempt."""
+        self.approach = approach
         self._notice = Notice(repr(stage.source))
+
+    def cut_off(self, item: Item, work: Assignment, began: float) -> None:
+        """Nothing is to be kept but what its checkpoints have."""
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
@@ -117,15 +150,15 @@ class RangeRunner(StageRunner):
             ctx.fence = self.fence(work)
             walk = self._walk(work, item, ctx)
             result = walk.go()
-            outcome: Any = self._done(walk, result, work, ctx, began)
+            outcome: Any = self._done(walk, result, work, began)
         except (Parked, RangeLost):
             outcome = None
         except (Misuse, SourceAway) as error:
             outcome = None
-            self._finished.put(Refusal(work, error))
+            self.finished.put(Refusal(work, error))
         except MISTAKES as error:
             outcome = None
-            self._finished.put(Refusal(work, mistaken(self.ranges.handler.what, error, with_place(error))))
+            self.finished.put(Refusal(work, mistaken(self.scanned.handler.what, error, with_place(error))))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
             outcome = self._with_rows(outcome, walk)
@@ -139,7 +172,7 @@ class RangeRunner(StageRunner):
 
     def _with_rows(self, outcome: Any, walk: Walk | None) -> Any:
         """A failure with the rows that the handler had, and with the lines where they are in the file."""
-        source, held = self.ranges.source, walk.in_hand() if walk is not None else None
+        source, held = self.scanned.source, walk.in_hand() if walk is not None else None
         if walk is None or held is None or not isinstance(outcome, Failed) or not isinstance(source, LineFile):
             return outcome
         before, first, count = held
@@ -149,25 +182,33 @@ class RangeRunner(StageRunner):
 
     def handler(self) -> Handler:
         """Return the handler with its resources in place, for this thread. Raises ResourceError."""
-        return self.ranges.handler.handed(self.handed)
+        return self.scanned.handler.handed(self.handed)
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
-        stage, span, at = self.ranges, span_of(item.input), work.hold.checkpoints.get(item.n)
-        refuse_changed(stage.source, span, f"range {item.key}")
-        begun = at is not None and bool(at.cursor)
-        after = cursor.decode(at.cursor) if begun else span.after
-        feed = self.feed_of(work, after, span.until, at)
-        blame, condemned = self._blame(work)
-        interval = Careful(stage.every) if blame >= SUSPECT else Interval(stage.every)
-        return self.walk_over(feed, interval, work, ctx, at, condemned=condemned)
+        stage, span, at = self.scanned, span_of(item.input), work.at
+        how = self.approach if self.approach is not None else self._approach(work)
+        feed = how.feed
+        if feed is None:
+            refuse_changed(stage.source, span, f"range {item.key}")
+            after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
+            feed = self.feed_of(work, after, span.until if how.until is None else how.until, at)
+        interval = Interval(stage.every) if how.few is None else Careful(stage.every, *how.few)
+        return self._walk_over(feed, interval, work, ctx, condemned=how.condemned)
+
+    def _approach(self, work: Assignment) -> Approach:
+        """A partition whose process died is walked row by row, where rows are isolated, and its first row buried in the
+        end."""
+        if not self.scanned.isolate or work.blame < SUSPECT:
+            return AS_IT_SAYS
+        return Approach(few=(1, CAREFUL_ROWS), condemned=killed_text(BLAME) if work.is_condemned else "")
 
     def feed_of(self, work: Assignment, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
         """The rows of a range, once the source answers."""
         outage = self._outage(work)
         if outage is None:
-            return feed_of(self.ranges.source, after, until, at)
+            return feed_of(self.scanned.source, after, until, at)
         try:
-            found: Feed = asked(lambda: feed_of(self.ranges.source, after, until, at), outage, told=False)
+            found: Feed = asked(lambda: feed_of(self.scanned.source, after, until, at), outage, told=False)
         except Exception as error:
             if is_away(error) and not isinstance(error, SourceAway):
                 raise Parked from None  # the run stops while it is waited for
@@ -180,38 +221,22 @@ class RangeRunner(StageRunner):
         return Outage(self.patience, lambda: work.is_vain or self.stopping(), self._notice)
 
     def fence(self, work: Assignment) -> int:
-        """What a handler sees. A row that was redriven has a lease of its own: it is shown no lower fence than its
-        range had, so that whoever keeps the largest takes it; and no higher one, because its range may be at work."""
-        if self.burial is None or work.hold is None or not is_row(work.items[0].key):
-            return work.fence
-        return max(work.fence, self.burial.highest_fence())
+        """What a handler sees. Raises HoldfastError."""
+        return work.fence
 
-    def isolates(self, item: Item) -> bool:
-        """Whether rows are buried one by one; one that was, and comes again, succeeds or fails as a whole."""
-        return self.ranges.isolate and not is_row(item.key)
-
-    def _blame(self, work: Assignment) -> tuple[int, str]:
-        """How often its process died, and why its first row is buried for that; where rows are isolated."""
-        if not self.isolates(work.items[0]) or work.hold is None:
-            return 0, ""
-        claim = work.hold.claim
-        return claim.blame, killed_text(BLAME) if work.hold.is_condemned else ""
-
-    def walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, at: Checkpoint | None, *,
-                  condemned: str = "") -> Walk:  # fmt: skip
-        """The walk over a feed: rows are isolated where that was asked for. A row that was buried and
-        comes again is not buried by itself: what is wrong with it is what became of the attempt."""
-        told: dict[str, Any] = {"acc": at.acc if at is not None else None, "send": self._finished.put,
-                                "stopping": self.stopping, "loan": self.loan, "outage": self._outage(work)}  # fmt: skip
-        stage, handler = self.ranges, self.handler()
-        if is_row(work.items[0].key):
-            return Walk(handler, interval, work, ctx, feed, **told)
+    def _walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, *, condemned: str) -> Walk:
+        """The walk over a feed: rows are isolated where that was asked for."""
+        stage, told = self.scanned, self._told(work)
         if stage.isolate and self.burial is not None:
-            return IsolatingWalk(handler, interval, work, ctx, feed, burial=self.burial, policy=stage.policy,
+            return IsolatingWalk(self.handler(), interval, work, ctx, feed, burial=self.burial, policy=stage.policy,
                                  condemned=condemned, **told)  # fmt: skip
-        return Walk(handler, interval, work, ctx, feed, burial=self.burial, **told)
+        return Walk(self.handler(), interval, work, ctx, feed, burial=self.burial, **told)
 
-    def refuse_rows_left(self, walk: Walk) -> None:
+    def _told(self, work: Assignment) -> dict[str, Any]:
+        return {"acc": None if work.at is None else work.at.acc, "send": self.finished.put, "stopping": self.stopping,
+                "loan": self.loan, "outage": self._outage(work)}  # fmt: skip
+
+    def _refuse_rows_left(self, walk: Walk) -> None:
         """A handler that returned while there are rows has not done its range; where it was told that the run ends, it
         did right: the range stays at its last checkpoint."""
         if walk.feed.at_end:
@@ -224,11 +249,13 @@ class RangeRunner(StageRunner):
             "rows_left",
         )
 
-    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
-        """The end of a range: its last checkpoint and its result are one commit."""
-        self.refuse_rows_left(walk)
-        if is_row(walk.item.key) and not walk.feed.rows:
-            raise Skip(GONE)
+    def _done(self, walk: Walk, result: Any, work: Assignment, began: float) -> Done | None:
+        """The end of a range: its last checkpoint and its result are one commit. Of what is followed the last
+        checkpoint and the release are."""
+        self._refuse_rows_left(walk)
+        if self.approach is not None and self.approach.follows:
+            work.reached = walk.reached(is_last=True)
+            return None
         try:
             data = canonical.encode_typed(result, "the result") if result is not None else b"null"
         except UsageError as error:
@@ -236,3 +263,27 @@ class RangeRunner(StageRunner):
         work.reached = walk.reached()
         item = walk.item
         return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began)
+
+
+class RowRunner(PartitionRunner):
+    """Rows that were buried and that a person sent on their way again, each a partition of that one row: it succeeds or
+    fails as a whole, and is not buried by itself."""
+
+    isolates = False
+
+    def fence(self, work: Assignment) -> int:
+        """What a handler sees. A row has a lease of its own: it is shown no lower fence than its partition had, so that
+        whoever keeps the largest takes it; and no higher one, because its partition may be at work."""
+        return work.fence if self.burial is None else max(work.fence, self.burial.highest_fence())
+
+    def _approach(self, work: Assignment) -> Approach:
+        return AS_IT_SAYS
+
+    def _walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, *, condemned: str) -> Walk:
+        return Walk(self.handler(), interval, work, ctx, feed, **self._told(work))
+
+    def _done(self, walk: Walk, result: Any, work: Assignment, began: float) -> Done | None:
+        self._refuse_rows_left(walk)
+        if not walk.feed.rows:
+            raise Skip(GONE)
+        return super()._done(walk, result, work, began)

@@ -11,39 +11,32 @@ import msgspec
 
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Checkpoint, Item, NewItem
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.model import Item, Kind, NewItem
 from holdfast.core.outcome import Failed
 from holdfast.core.settle import Reached, further
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment, Latch, clock
 from holdfast.runtime.engine.exchange import CheckpointReached
 from holdfast.runtime.engine.hold import Saving
-from holdfast.runtime.engine.pools import Finished, Refusal, Unable
+from holdfast.runtime.engine.pools import Refusal, Unable
 from holdfast.runtime.engine.processes import Child, Host, NotReady
 from holdfast.runtime.engine.resources import Handed
-from holdfast.runtime.event_loop import Loan
-from holdfast.runtime.operate.identity import refuse_changed
-from holdfast.runtime.partitions import span_of
+from holdfast.runtime.engine.runner import Setting, Work
 from holdfast.runtime.scan.isolation import Burial, Buried, DeadlyGroup, dead_letter
-from holdfast.runtime.scan.partition import RangeRunner, RangeStage
-from holdfast.runtime.scan.rows import SLICE, Careful, Interval, Misuse, Shape
-from holdfast.runtime.scan.walk import Walk
+from holdfast.runtime.scan.partition import Approach, PartitionRunner, PartitionStage, RowRunner
+from holdfast.runtime.scan.rows import SLICE, Misuse, Shape
 from holdfast.runtime.sources.base import SourceAway
 
 
 class PartitionStart(msgspec.Struct):
-    """What a process is told of a partition besides its item."""
+    """What a process is told of a partition besides its item, and where that stands: the approach, as it travels."""
 
-    at: Checkpoint | None
     until: bytes | None
-    """The cursor up to which rows are final, where the source is followed; else the partition says."""
     follows: bool
     patience: float | None = None
     """Seconds that a source which is away is waited for."""
-    size: int = 0
-    """Rows between two checkpoints, in a group that killed a process before this one; 0: as the interval says."""
-    window: int = 0
+    few: tuple[int, int] | None = None
     condemned: str = ""
 
 
@@ -67,75 +60,98 @@ _start = msgspec.msgpack.Decoder(PartitionStart).decode
 # -- here ---------------------------------------------------------------------------------------------------------
 
 
-class ProcessRunner(RangeRunner):
-    """Runs each partition in a process of its own, from the thread that waits for it."""
+def works_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Work]:
+    """What runs the partitions of a scan, and its rows: on threads, which wait for processes where those were asked
+    for. Raises UsageError."""
+    pipeline, options = setting.pipeline, setting.options
+    if stage.follows:
+        raise UsageError(
+            f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
+        )
+    told: dict[str, Any] = {
+        "pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now, "stopping": setting.stopping,
+        "loan": setting.loan, "finished": setting.finished, "patience": options.patience,
+        "burial": Burial(pipeline.store, options.batch, setting.admitted),
+        "handed": None if setting.in_processes else setting.handed,
+    }  # fmt: skip
+    here = {Kind.PARTITIONS: PartitionRunner(stage, **told), Kind.ROWS: RowRunner(stage, **told)}
+    if not setting.in_processes:
+        return dict(here)
+    host = Host(remote.address(pipeline), [0] if setting.handed.names else ())
+    return {kind: InProcess(runner, host) for kind, runner in here.items()}
 
-    def __init__(self, stage: RangeStage, *, host: Host, pipeline: str, batch: str, stopping: Callable[[], bool],
-                 now: Callable[[], float], finished: Finished, burial: Burial | None = None, follows: bool = False,
-                 at: Checkpoint | None = None, until: Cursor | None = None,
-                 patience: float | None = None, loan: Loan | None = None) -> None:  # fmt: skip
-        super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
-                         burial=burial, patience=patience, loan=loan)  # fmt: skip
-        self._host, self._follows, self._at, self._until = host, follows, at, until
+
+class InProcess(Work):
+    """Has each partition, or row, run in a process of its own, from the thread that waits for it."""
+
+    def __init__(self, inner: PartitionRunner, host: Host) -> None:
+        super().__init__(inner.stage, pipeline=inner.pipeline, batch=inner.batch, stopping=inner.stopping,
+                         now=inner.now, handed=inner.handed, loan=inner.loan)  # fmt: skip
+        self._inner, self._host = inner, host
+
+    def cut_off(self, item: Item, work: Assignment, began: float) -> None:
+        """Nothing is to be kept but what its checkpoints have."""
 
     def close(self) -> None:
         """Whoever is still at work was given up, and is gone before the run returns."""
-        super().close()
+        self._inner.close()
         self._host.close()
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
             return
-        began = clock()
-        at = self._at if self._follows else work.hold.checkpoints.get(work.items[0].n)
+        began, group = clock(), self._group(work.items[0])
         try:
-            work.fence = self.fence(work)
+            work.fence = self._inner.fence(work)
         except HoldfastError as error:  # the store does not answer
             work.outcomes.append(self._explain(work.items[0], error, work, began, None))
             return
-        group = DeadlyGroup(self.ranges.every.rows or SLICE) if self._is_last_chance(work.items[0]) else None
-        while True:
-            at, died = self._once(work, at, group)
-            if not died or work.is_vain or (group is not None and self.stopping()):
-                return
+        while self._died(work, group) and not work.is_vain:
             if group is None:
-                self._bury_range(work, "its worker process died", began, again=True)
+                self._bury(work, "its worker process died", began, again=True)
                 return
-            group.died(0 if at is None else at.rows)
+            if self.stopping():
+                return
+            group.died(0 if work.at is None else work.at.rows)
             if group.trouble:
-                self._bury_range(work, group.trouble, began, again=False)
+                self._bury(work, group.trouble, began, again=False)
                 return
 
-    def _is_last_chance(self, item: Item) -> bool:
-        """Whether to look for the row where a process dies: once the policy has no further attempt for the range."""
-        stage = self.ranges
-        isolates = self.isolates(item) and self.burial is not None and stage.handler.shape is not Shape.GENERATOR
-        return isolates and item.place.attempt + 1 >= stage.policy.attempts
+    def _group(self, item: Item) -> DeadlyGroup | None:
+        """The rows among which to look for the one where a process dies, once the policy has no further attempt for
+        the partition."""
+        stage = self._inner.scanned
+        isolates = self._inner.isolates and stage.isolate and stage.handler.shape is not Shape.GENERATOR
+        is_last_chance = item.place.attempt + 1 >= stage.policy.attempts
+        return DeadlyGroup(stage.every.rows or SLICE) if isolates and is_last_chance else None
 
-    def _bury_range(self, work: Assignment, text: str, began: float, *, again: bool) -> None:
-        failed = Failed(work.items[0], again, "process_died", text, 0.5, 0.0, clock() - began)
-        work.outcomes.append(failed)
+    def _bury(self, work: Assignment, text: str, began: float, *, again: bool) -> None:
+        work.outcomes.append(Failed(work.items[0], again, "process_died", text, 0.5, 0.0, clock() - began))
 
-    def _once(
-        self, work: Assignment, at: Checkpoint | None, group: DeadlyGroup | None
-    ) -> tuple[Checkpoint | None, bool]:
-        """One process: how far it came, and whether it died."""
+    def _died(self, work: Assignment, group: DeadlyGroup | None) -> bool:
+        """Have it run by one process; return whether that died."""
         child = self._child(work)
         if child is None:
-            return at, False
-        until = None if self._until is None else cursor.encode(self._until)
-        start = PartitionStart(at, until, self._follows, self.patience)
-        if group is not None:
-            start.size, start.window, start.condemned = group.size, group.window, group.condemned
-        heard = _Heard(self, work, at)
+            return False
         try:
-            parcel = remote.pack(self, work, _encode(start))
-            died = not self._host.attend(child, parcel, work, heard.answer, self.look)
+            parcel = remote.pack(self, work, _encode(self._start(group)))
+            answers = _Answers(self._inner, work, self._look)
+            died = not self._host.attend(child, parcel, work, answers.answer, self._look)
         finally:
             self._host.end(child)
         if work.outcomes:
             work.items[0] = work.outcomes[0].item
-        return heard.at, died
+        return died
+
+    def _start(self, group: DeadlyGroup | None) -> PartitionStart:
+        approach, inner = self._inner.approach, self._inner
+        start = PartitionStart(None, follows=False, patience=inner.patience)
+        if approach is not None:
+            start.until = None if approach.until is None else cursor.encode(approach.until)
+            start.follows = approach.follows
+        if group is not None:
+            start.few, start.condemned = (group.size, group.window) if group.size else None, group.condemned
+        return start
 
     def _child(self, work: Assignment) -> Child | None:
         """A process that is ready; None where it is not wanted any more. Raises what ends the run."""
@@ -149,78 +165,56 @@ class ProcessRunner(RangeRunner):
         except NotReady as error:
             raise Unable(str(error)).trouble() from error
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """Tell processes whether the run stops."""
         self._host.stop.value = self.stopping()
 
-    def post(self, event: CheckpointReached | Refusal) -> None:
-        """Hand something to whoever commits."""
-        self._finished.put(event)
 
+class _Answers:
+    """What a process asks on its way, and what is done for it."""
 
-class _Heard:
-    """What a process says on its way, and how far it has come by that."""
-
-    def __init__(self, runner: ProcessRunner, work: Assignment, at: Checkpoint | None) -> None:
-        self._runner, self._work, self.at = runner, work, at
+    def __init__(self, inner: PartitionRunner, work: Assignment, look: Callable[[], None]) -> None:
+        self._inner, self._work, self._look = inner, work, look
 
     def answer(self, data: bytes) -> bytes:
         """Do what the process asks for, and return what came of it."""
-        message, runner = _message(data), self._runner
-        runner.look()
+        message, burial = _message(data), self._inner.burial
+        self._look()
         if message.reached is not None:
             return _encode(self._save(message.reached))
         if message.refused:
             kind = SourceAway if message.away else Misuse
-            runner.post(Refusal(self._work, kind(message.refused)))
+            self._inner.finished.put(Refusal(self._work, kind(message.refused)))
             return _encode(True)
-        assert runner.burial is not None
+        assert burial is not None
         if message.bury is not None:
-            runner.burial.admit(message.bury)
+            burial.admit(message.bury)
             return _encode(True)
-        return _encode(sorted(runner.burial.buried([cursor.decode(each) for each in message.ask or ()])))
+        return _encode(sorted(burial.buried([cursor.decode(each) for each in message.ask or ()])))
 
     def _save(self, reached: Reached) -> bool:
         """Have a checkpoint written; return whether it is durable."""
-        latch = Latch(self._work)
-        self._runner.post(CheckpointReached(self._work, Saving(reached, latch)))
+        work, latch = self._work, Latch(self._work)
+        self._inner.finished.put(CheckpointReached(work, Saving(reached, latch)))
         if not latch.wait():
             return False
-        self._work.items[0], self.at = further(reached.item), reached.checkpoint
+        work.items[0], work.at = further(reached.item), reached.checkpoint
         return True
 
 
 # -- there --------------------------------------------------------------------------------------------------------
 
 
-class PartitionThere(RangeRunner):
-    """A partition in its process: the checkpoint it begins with came with it."""
-
-    def __init__(self, stage: RangeStage, parcel: remote.Parcel, line: remote.Line, *, pipeline: str,
-                 stopping: Callable[[], bool], handed: Handed) -> None:  # fmt: skip
-        start = _start(parcel.more)
-        there = _Line(line)
-        super().__init__(stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0,
-                         handed=handed, finished=there, burial=_RemoteBurial(there),  # type: ignore[arg-type]
-                         patience=start.patience)  # fmt: skip
-        self._start = start
-
-    def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
-        start, span, at = self._start, span_of(item.input), self._start.at
-        refuse_changed(self.ranges.source, span, f"range {item.key}")
-        after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
-        until = span.until if start.until is None else cursor.decode(start.until)
-        feed = self.feed_of(work, after, until, at)
-        every = self.ranges.every
-        interval = Careful(every, start.size, start.window) if start.size else Interval(every)
-        return self.walk_over(feed, interval, work, ctx, at, condemned=start.condemned)
-
-    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Any:
-        if self._start.follows:
-            self.refuse_rows_left(walk)
-            work.reached = walk.reached(is_last=True)
-            return None
-        return super()._done(walk, result, work, ctx, began)
+def runner_there(stage: PartitionStage, parcel: remote.Parcel, line: remote.Line, *, pipeline: str,
+                 stopping: Callable[[], bool], handed: Handed) -> PartitionRunner:  # fmt: skip
+    """What runs a partition, or a row, in its process."""
+    start, there = _start(parcel.more), _Line(line)
+    until = None if start.until is None else cursor.decode(start.until)
+    approach = Approach(until=until, follows=start.follows, few=start.few, condemned=start.condemned)
+    kind: type[PartitionRunner] = RowRunner if parcel.kind is Kind.ROWS else PartitionRunner
+    burial = None if kind is RowRunner else _RemoteBurial(there)
+    return kind(stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0, handed=handed,
+                finished=there, burial=burial, patience=start.patience, approach=approach)  # type: ignore[arg-type]  # fmt: skip
 
 
 class _Line:

@@ -8,12 +8,12 @@ by its own. Whether there are any is one read, and none where no row was ever bu
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core import retry
 from holdfast.core.model import Batch, Checkpoint, Claim, Item, ItemNo, Key, Place, State
-from holdfast.core.outcome import Done, Outcome, excuse
+from holdfast.core.outcome import Outcome, excuse
 from holdfast.core.settle import NOTHING, Reached, Settled
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment
@@ -22,11 +22,10 @@ from holdfast.runtime.engine.driver import Beside, HoldDriver, LoneHold
 from holdfast.runtime.engine.hold import Saving, trouble_of
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.processes import Host
+from holdfast.runtime.engine.runner import Work
 from holdfast.runtime.scan.isolation import GONE, Burial
-from holdfast.runtime.scan.partition import RangeRunner, RangeStage
-from holdfast.runtime.scan.process import ProcessRunner
-from holdfast.runtime.scan.rows import Careful, Feed, Interval
-from holdfast.runtime.scan.walk import Walk
+from holdfast.runtime.scan.partition import Approach, PartitionRunner, PartitionStage, RowRunner
+from holdfast.runtime.scan.process import InProcess
 from holdfast.stores import owners
 from holdfast.stores.base import each_item, find_batch
 
@@ -39,7 +38,7 @@ log = logging.getLogger("holdfast.follow")
 class TickDriver:
     """What one process needs to hold leases of a batch that follows, and to work under them."""
 
-    def __init__(self, pipeline: "PipelineDefinition", stage: RangeStage, *, batch: Batch, lease: float,
+    def __init__(self, pipeline: "PipelineDefinition", stage: PartitionStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
         self.store, self.stage, self.pipeline, self.batch = pipeline.store, stage, pipeline, batch
         self.finished: Finished = Finished()
@@ -50,10 +49,12 @@ class TickDriver:
         """Of the tick at hand."""
         self.holds = HoldDriver(self.store, batch, owner=owners.new_owner(), seconds=lease, stages=1, every=heartbeat)
 
-    def beside(self, runner: RangeRunner, hold: LoneHold, item: Item, *, fence: int | None = None) -> Assignment:
+    def beside(self, kind: type[PartitionRunner], hold: LoneHold, item: Item, *, fence: int | None = None,
+               at: Checkpoint | None = None, approach: Approach | None = None) -> Assignment:  # fmt: skip
         """Run the handler on a thread, and write its checkpoints here, until it comes to an end or must be left. It
         sees the fence of its lease, where no other is said."""
-        work = hold.assign(0, item, fence=fence)
+        work, runner = hold.assign(0, item, fence=fence), self._runner(kind, approach)
+        work.at = at
 
         def save(saving: Saving) -> None:
             saving.waiter.answer(self.write(hold, NOTHING, reached=saving.reached))
@@ -64,6 +65,13 @@ class TickDriver:
         finally:
             runner.close()
         return work
+
+    def _runner(self, kind: type[PartitionRunner], approach: Approach | None) -> Work:
+        runner = kind(self.stage, pipeline=self.pipeline.name, batch=self.batch.name, stopping=self.control.drains,
+                      now=self.store.now, finished=self.finished, approach=approach,
+                      burial=None if kind is RowRunner else self.burial)  # fmt: skip
+        in_processes = self.stage.executor == "processes"
+        return InProcess(runner, Host(remote.address(self.pipeline))) if in_processes else runner
 
     def write(self, hold: LoneHold, settled: Settled, *, reached: Reached | None = None, release: bool = False,
               due: float = 0.0) -> bool:  # fmt: skip
@@ -82,29 +90,6 @@ class TickDriver:
         if self.control.signalled:
             outcomes = [excuse(outcome, "interrupted") for outcome in outcomes]
         return hold.settle(outcomes, [self.stage.policy])
-
-
-class FollowRunner(RangeRunner):
-    """Walks over a feed that was opened before, and leaves in the assignment how far it came."""
-
-    def __init__(self, stage: RangeStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
-                 now: Callable[[], float], finished: Finished, burial: Burial, feed: Feed, at: Checkpoint | None,
-                 careful: bool, condemned: str) -> None:  # fmt: skip
-        super().__init__(stage, pipeline=pipeline, batch=batch, stopping=stopping, now=now, finished=finished,
-                         burial=burial)  # fmt: skip
-        self._feed, self._at = feed, at
-        self._careful, self._condemned = careful, condemned
-
-    def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
-        every = self.ranges.every
-        interval = Careful(every) if self._careful else Interval(every)
-        return self.walk_over(self._feed, interval, work, ctx, self._at, condemned=self._condemned)
-
-    def _done(self, walk: Walk, result: Any, work: Assignment, ctx: Any, began: float) -> Done | None:
-        """What is there was handled: the last checkpoint and the release are one commit."""
-        self.refuse_rows_left(walk)
-        work.reached = walk.reached(is_last=True)
-        return None
 
 
 FIRST = ItemNo(0)
@@ -235,18 +220,8 @@ class Redriving:
         if hold.hold.is_condemned:
             return [hold.hold.condemned(item)], None
         hold.start()
-        work = self._with.beside(self._runner(), hold, item, fence=fence)
+        work = self._with.beside(RowRunner, hold, item, fence=fence)
         return ([] if work.abandoned else work.outcomes), work.reached
-
-    def _runner(self) -> RangeRunner:
-        driver, stage = self._with, self._with.stage
-        told: dict[str, Any] = {
-            "pipeline": driver.pipeline.name, "batch": driver.batch.name, "finished": driver.finished,
-            "stopping": driver.control.drains, "now": driver.store.now,
-        }  # fmt: skip
-        if stage.executor == "processes":
-            return ProcessRunner(stage, host=Host(remote.address(driver.pipeline)), **told)
-        return RangeRunner(stage, **told)
 
 
 def in_words(key: Key, place: Place) -> str:

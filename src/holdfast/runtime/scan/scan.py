@@ -27,9 +27,9 @@ from holdfast.runtime.report import Report
 from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
-from holdfast.runtime.scan.partition import RangeStage
+from holdfast.runtime.scan.partition import PartitionStage
 from holdfast.runtime.scan.plan import Sought
-from holdfast.runtime.scan.process import PartitionThere
+from holdfast.runtime.scan.process import runner_there, works_of
 from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
 from holdfast.runtime.sources import base
@@ -170,9 +170,10 @@ class Scan:
         """Make a function the handler of the rows: `(rows)`, `(rows, acc) -> acc`, or a generator of `(part)`."""
 
         def register(given: Function) -> Function:
-            stage = RangeStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
+            stage = PartitionStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
                                executor=executor, isolate=self.isolate)  # fmt: skip
-            stage.follows, stage.runs_there = self.follow, partial(PartitionThere, stage)
+            stage.follows = self.follow
+            stage.works, stage.runs_there = partial(works_of, stage), partial(runner_there, stage)
             self.pipeline.stages[:] = [stage]
             self._following.clear()
             return given
@@ -255,7 +256,7 @@ class Scan:
 
         return base.Outage(seconds(patience, "patience"), is_over, base.Notice(repr(self.source)))
 
-    def _compared(self, name: str, stage: RangeStage, accept_source: str | None) -> tuple[str, ...]:
+    def _compared(self, name: str, stage: PartitionStage, accept_source: str | None) -> tuple[str, ...]:
         """Refuse another source than the batch was begun with; what there is to know of one that has grown."""
         self.source.describe()  # a table says by this whether it is there
         known = find_batch(self.pipeline.store, name)
@@ -314,11 +315,11 @@ class Scan:
         name = check_name(batch if batch is not None else self.name, "batch")
         return plan.plan(self, name, workers=workers, **options)
 
-    def _stage(self) -> RangeStage:
+    def _stage(self) -> PartitionStage:
         if not self.pipeline.stages:
             raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
         stage = self.pipeline.stages[0]
-        assert isinstance(stage, RangeStage)
+        assert isinstance(stage, PartitionStage)
         return stage
 
     def report(self, batch: str | None = None) -> ScanReport:

@@ -12,7 +12,7 @@ from holdfast.core.cursor import BYTE, Cursor, Standing
 from holdfast.core.model import Batch, Chunk, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.runtime.journal import backward
-from holdfast.runtime.partitions import ROW, chunk_of, is_scan, standing_of, standings
+from holdfast.runtime.partitions import chunk_of, is_partition, standing_of, standings
 from holdfast.runtime.text import brief, many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -81,7 +81,7 @@ def overview(seen: Sequence[Glance]) -> Overview:
 
 def has_begun(store: Store, batch: Batch) -> bool:
     """Whether rows of a scan were handled, or a person set a cursor."""
-    return is_scan(batch) and bool(store.checkpoints(batch.id, limit=1))
+    return bool(store.checkpoints(batch.id, limit=1))
 
 
 def was_worked_on(store: Store, batch: Batch) -> bool:
@@ -96,7 +96,8 @@ def _last_is_of_work(store: Store, chunk: Chunk) -> bool:
 
 def is_followed(store: Store, batch: Batch) -> bool:
     """Whether the batch is a scan that follows its source."""
-    return is_scan(batch) and any(item.key == FOLLOW for item in store.items(batch.id, limit=1))
+    first = next(iter(store.items(batch.id, limit=1)), None)
+    return first is not None and first.key == FOLLOW and is_partition(store, batch, first)
 
 
 def glances(store: Store, batch: Batch) -> Iterator[Glance]:
@@ -134,7 +135,7 @@ def _state(at: Standing) -> str:
 
 def of_item(store: Store, batch: Batch, item: StoredItem) -> Glance | None:
     """One item of a batch, if it is a range."""
-    at = standing_of(store, batch, item) if is_scan(batch) else None
+    at = standing_of(store, batch, item)
     return None if at is None else glance(store, at, chunk_of(store.chunks(batch.id), at.n), store.now())
 
 
@@ -203,10 +204,8 @@ def partition_in_words(at: Standing) -> str:
     return f"after {cursor.decode(at.checkpoint.cursor)}: {rows} handled, {kept}"
 
 
-def of_a_row(batch: Batch, item: StoredItem) -> str:
-    """Where the partition stood that came upon a row which was buried; nothing for any other item."""
-    if not is_scan(batch) or not str(item.key).startswith(ROW):
-        return ""
+def of_a_row(item: StoredItem) -> str:
+    """Where the partition stood that came upon a row which was buried, as far as that is known."""
     seen = canonical.decode(item.payload).get("seen")
     if seen is None:
         return ""

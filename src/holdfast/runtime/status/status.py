@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
 from holdfast.core import acts, course
 from holdfast.core.course import ENDED, End, end_of, word_of
 from holdfast.core.limits import DEAD_SEEN
-from holdfast.core.model import Batch, Chunk, Course, State
+from holdfast.core.model import Batch, Chunk, Course, Kind, State
 from holdfast.core.plain import Plain
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.lifecycle import Seal
+from holdfast.runtime.partitions import kind_of, rows_by_state
 from holdfast.runtime.status import orphans, statistics
 from holdfast.runtime.status.forecast import (
     NOTHING_LEFT,
@@ -109,6 +110,10 @@ class Status(Plain):
     """Since when it takes no new items."""
     is_empty: bool = False
     """Its source gave nothing, and nobody said that this is fine."""
+    kind: Kind = Kind.ITEMS
+    """What it consists of."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of a scan that were buried one by one, by what has become of them; they are in `counts`, too."""
     halted: str = ""
     """Why its last run ended, where that is on record and nothing has come further since: any reason of a run; those
     in `HALTS` have a word."""
@@ -135,8 +140,9 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
     chunks, now = store.chunks(batch.id), store.now()
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
     totals = statistics.totals(chunks)
+    kind = chunks[0].kind if chunks else kind_of(batch, chunks)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES)) if counts.pending or not brief else None
-    is_empty = not counts.pending and lifecycle.is_empty(store, batch)
+    is_empty = not counts.pending and lifecycle.is_empty(store, batch, chunks)
     may_continue = bool(counts.pending) or batch.ingested_at is None
     codes = Counter[str]()
     for seen, each in enumerate(each_item(store, batch.id, state=State.DEAD) if counts.dead else ()):
@@ -172,6 +178,8 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
         expected=batch.expected,
         closed_at=batch.closed_at,
         is_empty=is_empty,
+        kind=kind,
+        rows={} if kind is Kind.ITEMS else rows_by_state(chunks),
         halted=lifecycle.halted_by(store, batch, chunks) if may_continue and not counts.running else "",
     )
 

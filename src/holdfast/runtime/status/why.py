@@ -16,11 +16,11 @@ from holdfast.core.cursor import Standing
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES
-from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, StoredItem
+from holdfast.core.model import Batch, Chunk, Course, Key, Kind, Place, State, StoredItem
 from holdfast.core.plain import Plain, plain
 from holdfast.runtime import lifecycle, lookup
 from holdfast.runtime.journal import forward
-from holdfast.runtime.partitions import borders, cost_facts, cost_words, is_row, is_scan, remarks, standing_of
+from holdfast.runtime.partitions import cost_facts, cost_words, remarks, standing_of
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.status import orphans
 from holdfast.runtime.status.attempts import was_run
@@ -32,9 +32,7 @@ from holdfast.stores.base import Store, lineage
 
 
 def row_fields(item: StoredItem) -> list[tuple[str, str]]:
-    """The row field by field, then its place in the source; nothing where the item is no row."""
-    if not is_row(item.key):
-        return []
+    """The row of a dead letter field by field, then its place in the source; nothing where it cannot be read."""
     try:
         plain = canonical.decode(item.payload)
         return [*_row(plain), ("stood", _place(plain))]
@@ -356,11 +354,17 @@ def tell(store: Store, batch: Batch, item: str) -> ItemStory:
         now=now,
         next=outlook.next,
         commands=outlook.commands,
-        checkpoint=of_a_row(batch, found) if at is None else partition_in_words(at),
+        checkpoint=_checkpoint(found, at, line[-1].kind),
         note="" if at is None else "".join(map(str, remarks(store, batch, canonical.key_text(found.key)))),
         usd=format(canonical.to_usd(teller.spent), "f"),
         tokens=teller.tokens,
     )
+
+
+def _checkpoint(item: StoredItem, at: Standing | None, kind: Kind) -> str:
+    if at is not None:
+        return partition_in_words(at)
+    return of_a_row(item) if kind is Kind.ROWS else ""
 
 
 def to_the_millisecond(at: float) -> str:
@@ -379,8 +383,7 @@ class _StoryTeller:
         self._is_pending = True
         self.spent = self.tokens = 0
         """What its attempts cost, and its checkpoints where it is a range: money in units."""
-        self._is_row = is_scan(batch) and is_row(item.key)
-        self._is_range = is_scan(batch) and borders(item) is not None
+        self._kind = line[-1].kind
 
     def events(self) -> Iterator[StoryEvent]:
         yield from self._admission()
@@ -410,7 +413,7 @@ class _StoryTeller:
                 facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
                 code = dict(body.invalid).get(self._n)
                 self._is_pending = code is None
-                how = "could not be handled" if self._is_row else "refused at the boundary"
+                how = "could not be handled" if self._kind is Kind.ROWS else "refused at the boundary"
                 text = "admitted" if code is None else f"{how}: {code}; a dead letter from the start"
                 yield self._event(entry.header, "admitted", text, **facts)
                 return
@@ -522,7 +525,7 @@ class _StoryTeller:
             change += f", to resume {_place_of(moved.position)} in epoch {moved.epoch}"
             fenced = f"; the fence rose to {header.fence}"
         elif header.kind in ("reset", "rewound", "renewed"):
-            how = "resume at its checkpoint" if self._is_range else f"begin again at {there!r}"
+            how = "resume at its checkpoint" if self._kind is Kind.PARTITIONS else f"begin again at {there!r}"
             change += f", to {how} in epoch {moved.epoch}"
         elif header.kind == "requeued":
             change = f"to continue at {there!r}"

@@ -17,6 +17,7 @@ from holdfast.core.lease import carries_blame
 from holdfast.core.limits import BLAME
 from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
+from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.commits import Sending
 from holdfast.runtime.engine.desk import Desk
@@ -53,7 +54,7 @@ class DrawnAppetite(Appetite):
         self._most = plan.limit
 
     def portion(self) -> int:
-        return min(super().portion(), self._most) if self._takes_ranges else self._most
+        return min(super().portion(), self._most) if self._one_by_one else self._most
 
 
 class Crew:
@@ -61,7 +62,8 @@ class Crew:
 
     def __init__(self, world: World) -> None:
         self.world, plan = world, world.plan
-        self.facts = [StageFacts(name=str(n), policy=policy, adopts=plan.adopts, takes_ranges=plan.every > 0)
+        work = WorkFacts(travels_alone=plan.every > 0, has_checkpoints=plan.every > 0)
+        self.facts = [StageFacts(name=str(n), policy=policy, adopts=plan.adopts, work=work)
                       for n, policy in enumerate(plan.policies)]  # fmt: skip
         self.guarded = frozenset(range(1, len(self.facts))) if plan.checks or plan.lost else frozenset()
 

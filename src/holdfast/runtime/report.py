@@ -339,11 +339,12 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
     kinds = kinds_of(now)
-    found = findings if findings is not None else Findings()
+    unverified = findings.count if findings is not None else 0
     state, why = _state(now, reason, allowed, read=run is None or run.ingested, kinds=kinds,
-                        unexplained=_unexplained(now, compared, found), has_source=pipeline.has_source)  # fmt: skip
-    if found.count and "could not be verified" not in why:
-        why = f"{why} {many(found.count, 'output')} could not be verified."
+                        has_source=pipeline.has_source,
+                        unexplained=_unexplained(now, compared, unverified))  # fmt: skip
+    if unverified and "could not be verified" not in why:
+        why = f"{why} {many(unverified, 'output')} could not be verified."
     return Report(
         pipeline=pipeline.name,
         batch=name,
@@ -360,10 +361,10 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
         warnings=(
             *_told_once(warnings, now.blame),
             *filter(None, [lookup.set_back_note(store, batch)]),
-            *found.warnings(),
+            *(findings.warnings() if findings is not None else ()),
         ),
-        findings=tuple(found.listed),
-        unverified=found.count,
+        findings=tuple(findings.listed) if findings is not None else (),
+        unverified=unverified,
         reconciliation=compared,
         failed_hooks=failed_hooks,
         sealed_at=batch.sealed_at,
@@ -498,13 +499,13 @@ def _of(some: int, of_all: int) -> str:
     return f"{some:,} of {many(of_all, 'item')} {'is' if some == 1 else 'are'}"
 
 
-def _unexplained(now: status.Status, found: Reconciliation | None, findings: Findings) -> str:
+def _unexplained(now: status.Status, found: Reconciliation | None, unverified: int) -> str:
     """What does not agree, in words: nothing where every item that came is accounted for, be they fewer than were
     expected: that is an end of its own."""
     told = found.unexplained if found is not None and found.is_ended and not found.is_told else ()
     surplus = [f"{now.surplus:,} unexpected"] if now.surplus and found is None else []
-    unverified = [f"{many(findings.count, 'output')} could not be verified"] if findings.count else []
-    return ", ".join([*told, *surplus, *unverified])
+    others = [f"{many(unverified, 'output')} could not be verified"] if unverified else []
+    return ", ".join([*told, *surplus, *others])
 
 
 def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool) -> tuple[str, str]:

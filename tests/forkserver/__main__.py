@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from tests.forkserver import child, spawning
+from tests.forkserver.warming import warm_up
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
@@ -138,6 +139,7 @@ def _live(order: dict[str, Any], streams: list[int]) -> NoReturn:
 if __name__ == "__main__":
     for name in sys.argv[2:]:
         importlib.import_module(name)
+    warm_up()
     child.adopt_orphans()  # what they took is counted, too
     gc.freeze()
     Server(sys.argv[1]).serve()

@@ -23,14 +23,14 @@ demo: setup ## run the book pipeline, kill it half-way, resume, reconcile, audit
 	@$(BIN)/holdfast demo
 
 test: lint types machine ## everything but the soak, and a passing test for every promise in force
-	$(PYTEST) -m "not soak" --promises=build/promises.json
+	$(PYTEST) -m "not soak and not quick" --promises=build/promises.json
 	$(BIN)/python tools/guarantees.py --check --results build/promises.json
 
 check: lint types machine ## the quick part of the tests, about three minutes
 	$(PYTEST) -m "not slow and not soak"
 
 prove: setup machine ## run the tests of one promise: make prove PROMISE=C8
-	$(PYTEST) -m "not soak" --promise=$(PROMISE)
+	$(PYTEST) -m "not soak and not quick" --promise=$(PROMISE)
 
 lint: setup ## ruff: style and common mistakes
 	$(BIN)/ruff check .

@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 LAST_RUN = ROOT / "build" / "promises.json"
+FULL = "not soak and not quick"
+"""The marks of the tests that `make test` runs."""
 
 INTRO = """\
 # Guarantees
@@ -165,7 +167,7 @@ def collect() -> dict[str, Test]:
     """The tests as pytest finds them, without running any."""
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "collected.json"
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not soak", f"--promises={target}"]
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", FULL, f"--promises={target}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"guarantees: pytest could not collect the tests.\n{done.stdout}{done.stderr}")

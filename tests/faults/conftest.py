@@ -1,5 +1,5 @@
 """Fixtures of the layer that kills processes at named points."""
 
-from tests.faults.scene import scene, scenes
+from tests.faults.scene import hits, scene, scenes
 
-__all__ = ["scene", "scenes"]
+__all__ = ["hits", "scene", "scenes"]

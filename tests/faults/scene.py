@@ -21,6 +21,10 @@ ELSEWHERE = ("amend.", "steer.", "seal.", "reopen.", "delivered.", "bucket.")
 """Points that no plain run and no redrive reaches: each has tests of its own."""
 
 
+ITEMS = 12
+"""Enough for every fate of the script, few enough to be killed at every hit."""
+
+
 def few(hits: int) -> list[int]:
     """The first, one in the middle and the last."""
     return sorted({1, (hits + 1) // 2, hits} - {0})
@@ -158,6 +162,12 @@ class Scene:
             yield store, batch
         finally:
             store.close()
+
+
+@pytest.fixture(scope="session")
+def hits(forkserver: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
+    """How often each point is reached in a plain run of ITEMS."""
+    return Scene(forkserver, tmp_path_factory.mktemp("counted"), items=ITEMS).count_points()
 
 
 @pytest.fixture

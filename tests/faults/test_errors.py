@@ -4,19 +4,21 @@ Inside a handler, too: a disk that fails is no fault of the item at hand.
 """
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from holdfast.core.model import State
-from tests.faults.scene import Scene, few
-from tests.faults.test_kill_points import HEARTBEAT, ITEMS, OPERATOR, PLAIN, SLOW_RUN
+from tests.faults.scene import ITEMS, Scene, few
+from tests.faults.test_kill_points import HEARTBEAT, OPERATOR, PLAIN, SLOW_RUN
 
 Make = Callable[..., Scene]
 
 HANDLER = ("stage.before", "stage.after")
 PUBLISHED = "sink.published"
 """The output is durable and has its name: an error after that is logged, and the run goes on."""
+DISK = [point for point in PLAIN if point not in (*HANDLER, PUBLISHED)]
 
 
 def fail_and_resume(make: Make, point: str, hit: int, *argv: str) -> bool:
@@ -32,25 +34,27 @@ def fail_and_resume(make: Make, point: str, hit: int, *argv: str) -> bool:
     return True
 
 
-@pytest.mark.promise("A7", "B7", "C9", "C11", "C12")
-@pytest.mark.parametrize("point", [point for point in PLAIN if point not in (*HANDLER, PUBLISHED)])
-def test_an_error_at_a_point_ends_the_run_with_its_reason_and_nothing_is_lost(
-    point: str, scenes: Make, tally: Callable[..., None]
-) -> None:
-    hits = few(scenes(items=ITEMS).count_points()[point])[:2]
-    met = [fail_and_resume(scenes, point, hit) for hit in hits]
+def fail_at_each(make: Make, point: str, hits: Iterable[int]) -> int:
+    met = [fail_and_resume(make, point, hit) for hit in hits]
     assert met[0], f"{point} was not reached"
-    tally(errors=sum(met))
+    return sum(met)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("point", DISK)
+def test_an_error_at_a_point_ends_the_run_with_its_reason_and_nothing_is_lost(
+    point: str, scenes: Make, hits: Counter[str]
+) -> None:
+    assert fail_at_each(scenes, point, few(hits[point])[:2])
 
 
 @pytest.mark.slow
 @pytest.mark.promise("A7", "B7", "C9", "C11", "C12")
-@pytest.mark.parametrize("point", [point for point in PLAIN if point not in (*HANDLER, PUBLISHED)])
+@pytest.mark.parametrize("point", DISK)
 def test_an_error_at_every_hit_of_a_point_ends_the_run_and_nothing_is_lost(
-    point: str, scenes: Make, tally: Callable[..., None]
+    point: str, scenes: Make, hits: Counter[str], tally: Callable[..., None]
 ) -> None:
-    hits = scenes(items=ITEMS).count_points()[point]
-    tally(errors=sum(fail_and_resume(scenes, point, hit) for hit in range(1, hits + 1)))
+    tally(errors=fail_at_each(scenes, point, range(1, hits[point] + 1)))
 
 
 @pytest.mark.promise("A7", "C6")

@@ -5,13 +5,14 @@ a run that lasts, an operator's points need an operator, and those of the end a 
 point that nothing reaches fails the test.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from holdfast.stores.faults import POINTS
-from tests.faults.scene import ELSEWHERE, Scene, few, kill_and_resume
+from tests.faults.scene import ELSEWHERE, ITEMS, Scene, few, kill_and_resume
 
 Make = Callable[..., Scene]
 
@@ -20,8 +21,6 @@ HEARTBEAT = tuple(point for point in POINTS if point.startswith("renew."))
 OPERATOR = tuple(point for point in POINTS if point.startswith("act."))
 ENDING = tuple(point for point in POINTS if point.startswith(ELSEWHERE) and not point.startswith("bucket."))
 PLAIN = tuple(p for p in POINTS if not p.startswith("bucket.") and p not in HEARTBEAT + OPERATOR + ENDING)
-ITEMS = 12
-"""Enough for every fate of the script, few enough to be killed at every hit."""
 
 
 def test_every_point_is_reached(scenes: Make) -> None:
@@ -34,19 +33,19 @@ def test_every_point_is_reached(scenes: Make) -> None:
     )
 
 
-@pytest.mark.promise("A1", "A4", "A7", "A8", "B7", "C1", "C10", "C11", "E6", "E12", "P1", "P3", "P6", "P10")
+@pytest.mark.quick
 @pytest.mark.parametrize("point", PLAIN)
-def test_killed_at_a_point_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
-    hits = scenes(items=ITEMS).count_points()[point]
-    tally(kills=kill_and_resume(partial(scenes, items=ITEMS), point, few(hits)))
+def test_killed_at_a_point_and_resumed(point: str, scenes: Make, hits: Counter[str]) -> None:
+    kill_and_resume(partial(scenes, items=ITEMS), point, few(hits[point]))
 
 
 @pytest.mark.slow
 @pytest.mark.promise("A1", "A4", "A7", "A8", "B7", "C1", "C10", "C11", "E6", "E12", "P1", "P3", "P6", "P10")
 @pytest.mark.parametrize("point", PLAIN)
-def test_killed_at_every_hit_of_a_point_and_resumed(point: str, scenes: Make, tally: Callable[..., None]) -> None:
-    hits = scenes(items=ITEMS).count_points()[point]
-    tally(kills=kill_and_resume(partial(scenes, items=ITEMS), point, range(1, hits + 1)))
+def test_killed_at_every_hit_of_a_point_and_resumed(
+    point: str, scenes: Make, hits: Counter[str], tally: Callable[..., None]
+) -> None:
+    tally(kills=kill_and_resume(partial(scenes, items=ITEMS), point, range(1, hits[point] + 1)))
 
 
 @pytest.mark.promise("A7", "B7", "C1")

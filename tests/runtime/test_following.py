@@ -722,9 +722,9 @@ def test_a_tick_does_not_wait_for_a_handler_whose_lease_is_lost(
     waited: list[bool] = []
     beside = Follower.beside
 
-    def noted(self: Follower, runner: Any, hold: LoneHold, item: Any, **more: Any) -> Any:
+    def noted(self: Follower, hold: LoneHold, item: Any, **more: Any) -> Any:
         held.append(hold)
-        return beside(self, runner, hold, item, **more)
+        return beside(self, hold, item, **more)
 
     monkeypatch.setattr(Follower, "beside", noted)
 

@@ -143,7 +143,7 @@ class LoneHold:
         """Return an assignment of one item; its handler sees the fence of the hold, where no other is said."""
         own = self.hold.lease.fence
         work = Assignment(stage, [item], own if fence is None else fence, clock(), self.hold, resumed)
-        work.lease = self.lease
+        work.lease, work.kind = self.lease, self.claim.kind
         return work
 
     def start(self) -> Receipt | None:

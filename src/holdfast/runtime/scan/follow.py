@@ -36,7 +36,7 @@ from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.partitions import payload_of, standings
 from holdfast.runtime.report import Report
 from holdfast.runtime.scan.converge import Gathered
-from holdfast.runtime.scan.partition import Approach, PartitionRunner, PartitionStage
+from holdfast.runtime.scan.partition import Approach, PartitionStage
 from holdfast.runtime.scan.redrive import (
     FIRST,
     Again,
@@ -186,7 +186,7 @@ class Follower(TickDriver):
         condemned = killed_text(BLAME) if blame >= SUSPECT + BLAME else ""
         approach = Approach(feed=feed, until=final.until, follows=True, condemned=condemned,
                             few=(1, CAREFUL_ROWS) if blame >= SUSPECT else None)  # fmt: skip
-        return self.beside(PartitionRunner, hold, item, at=at, approach=approach)
+        return self.beside(hold, item, at=at, approach=approach)
 
     # -- settling -----------------------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 A walk becomes an outcome, as that of any item.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -287,3 +288,9 @@ class RowRunner(PartitionRunner):
         if not walk.feed.rows:
             raise Skip(GONE)
         return super()._done(walk, result, work, began)
+
+
+RUNNERS: Mapping[Kind, type[PartitionRunner]] = MappingProxyType(
+    {Kind.PARTITIONS: PartitionRunner, Kind.ROWS: RowRunner}
+)
+"""What runs each kind of chunk of a scan."""

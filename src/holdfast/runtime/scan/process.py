@@ -24,7 +24,7 @@ from holdfast.runtime.engine.processes import Child, Host, NotReady
 from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.engine.runner import Setting, Work
 from holdfast.runtime.scan.isolation import Burial, Buried, DeadlyGroup, dead_letter
-from holdfast.runtime.scan.partition import Approach, PartitionRunner, PartitionStage, RowRunner
+from holdfast.runtime.scan.partition import RUNNERS, Approach, PartitionRunner, PartitionStage
 from holdfast.runtime.scan.rows import SLICE, Misuse, Shape
 from holdfast.runtime.sources.base import SourceAway
 
@@ -74,9 +74,9 @@ def works_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Work]:
         "burial": Burial(pipeline.store, options.batch, setting.admitted),
         "handed": None if setting.in_processes else setting.handed,
     }  # fmt: skip
-    here = {Kind.PARTITIONS: PartitionRunner(stage, **told), Kind.ROWS: RowRunner(stage, **told)}
+    here = {kind: runner(stage, **told) for kind, runner in RUNNERS.items()}
     if not setting.in_processes:
-        return dict(here)
+        return {**here}
     host = Host(remote.address(pipeline), [0] if setting.handed.names else ())
     return {kind: InProcess(runner, host) for kind, runner in here.items()}
 
@@ -211,10 +211,11 @@ def runner_there(stage: PartitionStage, parcel: remote.Parcel, line: remote.Line
     start, there = _start(parcel.more), _Line(line)
     until = None if start.until is None else cursor.decode(start.until)
     approach = Approach(until=until, follows=start.follows, few=start.few, condemned=start.condemned)
-    kind: type[PartitionRunner] = RowRunner if parcel.kind is Kind.ROWS else PartitionRunner
-    burial = None if kind is RowRunner else _RemoteBurial(there)
-    return kind(stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0, handed=handed,
-                finished=there, burial=burial, patience=start.patience, approach=approach)  # type: ignore[arg-type]  # fmt: skip
+    burial = None if parcel.kind is Kind.ROWS else _RemoteBurial(there)
+    return RUNNERS[parcel.kind](
+        stage, pipeline=pipeline, batch=parcel.batch, stopping=stopping, now=lambda: 0.0, handed=handed,
+        finished=there, burial=burial, patience=start.patience, approach=approach,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 class _Line:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core import retry
-from holdfast.core.model import Batch, Checkpoint, Claim, Item, ItemNo, Key, Place, State
+from holdfast.core.model import Batch, Checkpoint, Claim, Item, ItemNo, Key, Kind, Place, State
 from holdfast.core.outcome import Outcome, excuse
 from holdfast.core.settle import NOTHING, Reached, Settled
 from holdfast.runtime.engine import remote
@@ -24,7 +24,7 @@ from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.processes import Host
 from holdfast.runtime.engine.runner import Work
 from holdfast.runtime.scan.isolation import GONE, Burial
-from holdfast.runtime.scan.partition import Approach, PartitionRunner, PartitionStage, RowRunner
+from holdfast.runtime.scan.partition import RUNNERS, Approach, PartitionStage
 from holdfast.runtime.scan.process import InProcess
 from holdfast.stores import owners
 from holdfast.stores.base import each_item, find_batch
@@ -49,11 +49,11 @@ class TickDriver:
         """Of the tick at hand."""
         self.holds = HoldDriver(self.store, batch, owner=owners.new_owner(), seconds=lease, stages=1, every=heartbeat)
 
-    def beside(self, kind: type[PartitionRunner], hold: LoneHold, item: Item, *, fence: int | None = None,
-               at: Checkpoint | None = None, approach: Approach | None = None) -> Assignment:  # fmt: skip
+    def beside(self, hold: LoneHold, item: Item, *, fence: int | None = None, at: Checkpoint | None = None,
+               approach: Approach | None = None) -> Assignment:  # fmt: skip
         """Run the handler on a thread, and write its checkpoints here, until it comes to an end or must be left. It
         sees the fence of its lease, where no other is said."""
-        work, runner = hold.assign(0, item, fence=fence), self._runner(kind, approach)
+        work, runner = hold.assign(0, item, fence=fence), self._runner(hold.claim.kind, approach)
         work.at = at
 
         def save(saving: Saving) -> None:
@@ -66,10 +66,12 @@ class TickDriver:
             runner.close()
         return work
 
-    def _runner(self, kind: type[PartitionRunner], approach: Approach | None) -> Work:
-        runner = kind(self.stage, pipeline=self.pipeline.name, batch=self.batch.name, stopping=self.control.drains,
-                      now=self.store.now, finished=self.finished, approach=approach,
-                      burial=None if kind is RowRunner else self.burial)  # fmt: skip
+    def _runner(self, kind: Kind, approach: Approach | None) -> Work:
+        runner = RUNNERS[kind](
+            self.stage, pipeline=self.pipeline.name, batch=self.batch.name, stopping=self.control.drains,
+            now=self.store.now, finished=self.finished, approach=approach,
+            burial=None if kind is Kind.ROWS else self.burial,
+        )  # fmt: skip
         in_processes = self.stage.executor == "processes"
         return InProcess(runner, Host(remote.address(self.pipeline))) if in_processes else runner
 
@@ -220,7 +222,7 @@ class Redriving:
         if hold.hold.is_condemned:
             return [hold.hold.condemned(item)], None
         hold.start()
-        work = self._with.beside(RowRunner, hold, item, fence=fence)
+        work = self._with.beside(hold, item, fence=fence)
         return ([] if work.abandoned else work.outcomes), work.reached
 
 

@@ -23,7 +23,7 @@ from holdfast.core import acts as core_acts
 from holdfast.core import canonical, cursor, ingest
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Conflict
-from holdfast.core.model import Batch, Claim, State, Want
+from holdfast.core.model import Batch, Claim, Kind, State, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import state_document
@@ -65,7 +65,7 @@ class Stories(RuleBasedStateMachine):
         self.count = 0
         batch = self.store.open_batch("first", "totals", DEFINITION, actor="test")
         items = [ingest.admit(n, _payload(n), os.urandom(16)) for n in range(PARTS)]
-        self.store.add_items(batch.id, items, ended=True, actor="test")
+        self.store.add_items(batch.id, items, ended=True, actor="test", kind=Kind.PARTITIONS)
         self._know("first")
 
     def teardown(self) -> None:

@@ -528,6 +528,7 @@ import os
 import holdfast as hf
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
+from holdfast.stores.base import find_batch
 
 p = hf.Pipeline("p", store="state.db")
 

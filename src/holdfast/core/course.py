@@ -193,12 +193,6 @@ def is_last(batch: Batch, fresh: int) -> bool:
     return batch.ingested_at is None and batch.expected is not None and batch.admitted + fresh >= batch.expected
 
 
-def check_takes_new(batch: Batch, fresh: int) -> None:
-    """Refuse new items for a batch that was closed; those it has may come again."""
-    if fresh and batch.closed_at is not None:
-        raise Refused(f"batch {batch.name!r} was closed: it takes no new items; send this one to another batch")
-
-
 def has_ended(batch: Batch, now: float) -> bool:
     """Whether the time of a batch is over: from its end on, nothing more is handed out."""
     return batch.ends_at is not None and now >= batch.ends_at
@@ -228,12 +222,15 @@ def barrier(batch: Batch, now: float, tolerance: DeadLimit | None = None, dead: 
     return Barrier.TOLERANCE if is_exceeded(tolerance, dead, batch) else None
 
 
-def check_open_to_items(batch: Batch) -> None:
-    """Refuse items for a batch that takes no more."""
+def check_takes_items(batch: Batch, fresh: int) -> None:
+    """Refuse items for a batch that takes no more. Where it was closed, items that it has may come again: so many are
+    `fresh`."""
     if batch.sealed_at is not None:
         raise Refused(f"batch {batch.name!r} is sealed: it takes no more items; choose another batch name")
     if batch.course is Course.CANCELLED:
         raise Refused(f"batch {batch.name!r} was cancelled: it takes no more items; choose another batch name")
+    if fresh and batch.closed_at is not None:
+        raise Refused(f"batch {batch.name!r} was closed: it takes no new items; send this one to another batch")
 
 
 def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:

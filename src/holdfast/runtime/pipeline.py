@@ -82,10 +82,11 @@ class Pipeline(PipelineDefinition):
         if current_batch.get() == (self.name, options.batch):
             raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
         everybody = [*self.receivers, *(receivers(events) if events else ())]
-        check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)
+        if options.cap is not None or everybody:
+            check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)
         told = delivering(lambda: self.store, self.name, everybody, options.deadline) if everybody else nullcontext()
         with told:
-            run = Run(self, options)
+            run = Run(self, options, self.store)
             report = run.go(self._items(items))
         run.session.interrupts.pass_on(report.batch, report.why, report)
         return report

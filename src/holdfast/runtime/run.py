@@ -23,7 +23,7 @@ from holdfast.runtime.text import command, in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
-from holdfast.stores.base import Store, find_batch
+from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -34,10 +34,9 @@ log = logging.getLogger("holdfast.run")
 class Run:
     """One call of `run()`."""
 
-    def __init__(self, pipeline: "PipelineDefinition", options: Options) -> None:
-        self.pipeline, self.options, self.owner = pipeline, options, owners.new_owner()
-        self.session = Session(pipeline, options, self.owner)
-        self.store = pipeline.store
+    def __init__(self, pipeline: "PipelineDefinition", options: Options, store: Store) -> None:
+        self.pipeline, self.options, self.store, self.owner = pipeline, options, store, owners.new_owner()
+        self.session = Session(pipeline, options, store, self.owner)
         self.warnings = self.session.warnings
         self.failed_hooks: list[str] = []
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
@@ -84,7 +83,7 @@ class Run:
     def _open(self, items: Iterable[Any] | None) -> Batch:
         """The batch, if this pipeline may go on with it."""
         options, pipeline = self.options, self.pipeline
-        known = find_batch(self.store, options.batch)
+        known = next(iter(self.store.batches(options.batch)), None)
         if known is None and items is None:
             raise UsageError(
                 f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
@@ -153,7 +152,8 @@ class Run:
     def _told(self, report: Report, batch: Batch, found: Reconciliation | None) -> Report:
         """Tell the hooks of a batch that is complete; what they raise is in the report."""
         try:
-            self.pipeline.hooks.after.call(report)
+            if self.pipeline.hooks.after.functions:
+                self.pipeline.hooks.after.call(report)
         except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything, and hides no report
             self.failed_hooks.append(hook_failure(f"the hook after pipeline {self.pipeline.name!r}", error))
             return self._report(batch, found)
@@ -180,7 +180,7 @@ class Closing:
 
     def begin(self, chunks: Sequence[Chunk]) -> None:
         """Before what is recorded is checked."""
-        self._heads = course.cover(chunks)
+        self._heads = course.cover(chunks) if self.sinks else b""
 
     def end(self, batch: Batch, *, read: bool) -> Reconciliation | None:
         """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.
@@ -195,19 +195,19 @@ class Closing:
     def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
         batch = lookup.batch_named(self._store, name)
         chunks = self._store.chunks(batch.id)
-        is_over = batch.course is Course.CANCELLED or course.has_ended(batch, self._store.now())
-        has_ended = is_over or (read and batch.ingested_at is not None)
+        was_read = (read and batch.ingested_at is not None) or batch.course is Course.CANCELLED
+        has_ended = was_read or course.has_ended(batch, self._store.now())
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None
-        return reconcile(self._store, batch, sinks=self.sinks, how=self._depth(course.cover(chunks)),
+        return reconcile(self._store, batch, sinks=self.sinks, how=self._depth(chunks),
                          allow_empty=self._options.allow_empty, chunks=chunks)  # fmt: skip
 
-    def _depth(self, heads: bytes) -> How:
+    def _depth(self, chunks: Sequence[Chunk]) -> How:
         """How closely to look: not at files that the check at the beginning has just looked at, where nothing has
         happened since; and not at all at files that nobody wants to have looked at."""
         if self._options.seal:
             return "quick"
-        if not self.sinks or self._options.verify == "none" or heads == self._heads:
+        if not self.sinks or self._options.verify == "none" or course.cover(chunks) == self._heads:
             return "sums"
         return "files"
 

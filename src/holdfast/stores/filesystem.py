@@ -36,6 +36,12 @@ def behind(path: Path) -> Path:
     return Path(os.path.realpath(path)) if is_link else path
 
 
+def network_of(path: Path) -> str:
+    """Return the type of the file system that holds the path, where it is one over a network; else nothing."""
+    kind = kind_of(path)
+    return kind if is_network(kind) else ""
+
+
 def is_network(kind: str) -> bool:
     """Whether files there may be shared with other hosts."""
     return kind in NETWORK

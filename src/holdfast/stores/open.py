@@ -91,8 +91,7 @@ def bucket_at(url: str) -> Bucket:
     """The bucket of a URL; nothing is asked of it yet."""
     place = base.place_of(url)
     if place.scheme == base.FILE:
-        kind = filesystem.kind_of(Path(place.path))
-        if filesystem.is_network(kind):
+        if kind := filesystem.network_of(Path(place.path)):
             raise Refused(
                 f"{url} is on a network file system ({kind}), where locks of other hosts may not be seen: put it on a "
                 "local disk, or in a bucket"

@@ -43,7 +43,7 @@ class Desk:
     def __init__(
         self, rules: ex.Rules, queues: Sequence[StageQueue], orders: ex.Orders, purse: Purse, appetite: Appetite,
         deaths: WithheldDeaths, returns: WithheldReturns, *, new_id: Callable[[], bytes],
-        portion: Callable[..., Any] = ex.Portion, careful: bool = False,
+        portion: Callable[..., Any] = ex.Portion, careful: bool = False, is_empty: bool = False,
     ) -> None:  # fmt: skip
         self.rules, self.queues, self.orders, self.purse = rules, queues, orders, purse
         self.appetite, self.deaths, self.returns = appetite, deaths, returns
@@ -56,7 +56,8 @@ class Desk:
         self._makers = makers if any(makers) else []
         self.now = self.moment = 0.0
         self.holds: list[Hold] = []
-        self.idle: Idle | None = None
+        self.idle: Idle | None = Idle(pending=0) if is_empty else None
+        """The answer where there was nothing to claim; of a batch that had no items, before that is asked."""
         self.asked_at_end = False
         """Whether that was asked after the source was read: what is admitted in the meantime is not in the answer."""
         self.careful = careful
@@ -81,6 +82,7 @@ class Desk:
         self._takes_turns = False
         if not self._is_begun:
             self._is_begun = True
+            self._claim_at, self._looked_at = self.moment + self.rules.idle_seconds, self.moment
             yield from self._count_dead()
         while not self._at_end():
             events = yield self._wait()

@@ -26,8 +26,8 @@ log = logging.getLogger("holdfast.run")
 class FailureHooks:
     """The `on_failure` hooks of one run."""
 
-    def __init__(self, pipeline: "PipelineDefinition", batch: str, warnings: list[str]) -> None:
-        self._store, self._stages, self._batch = pipeline.store, pipeline.stages, batch
+    def __init__(self, pipeline: "PipelineDefinition", store: Store, batch: str, warnings: list[str]) -> None:
+        self._store, self._stages, self._batch = store, pipeline.stages, batch
         self._everywhere = pipeline.hooks.on_failure
         self._warnings = warnings
         """Where it is noted what a hook raised."""
@@ -69,7 +69,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
     """Run the `after` hooks of every stage that has nothing left to do, unless what became of its items is recorded
     already. Return what went wrong in hooks: their stages are not recorded, and the next run calls them again."""
     failed: list[str] = []
-    if not any(stage.hooks.after for stage in stages) or batch.ingested_at is None:
+    if not any(stage.hooks.after.functions for stage in stages) or batch.ingested_at is None:
         return failed
     first_open = min((r.place.stage for r in each_item(store, batch.id, state=State.PENDING)), default=len(stages))
     known = completed_stages(store, batch)

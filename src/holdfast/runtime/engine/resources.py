@@ -249,7 +249,7 @@ class Resources:
                             awaits=stage.awaits)  # fmt: skip
 
     def _order(self, names: Iterable[str]) -> list[Resource]:
-        return in_order(names, self._defined, self._pipeline.name)
+        return in_order(names, self._defined, self._pipeline.name) if self._defined else []
 
     def of(self, stage: "Stage") -> "Handed":
         """Return what a stage is handed."""

@@ -36,6 +36,7 @@ from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
 from holdfast.runtime.sinks.files import Files
 from holdfast.stores import faults
+from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -249,6 +250,7 @@ class Setting:
     """What a run hands to whoever makes the work of a stage."""
 
     pipeline: "PipelineDefinition"
+    store: Store
     options: Options
     stopping: Callable[[], bool]
     handed: Handed

@@ -35,7 +35,7 @@ from holdfast.runtime.partitions import expected_rows, rows_handled
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.verify import recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
-from holdfast.stores.base import each_item, find_batch
+from holdfast.stores.base import Store, each_item, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -50,10 +50,9 @@ LAST_SECONDS = 2.0
 class Session:
     """The working part of one call of `run()`, between the opening of its batch and the closing."""
 
-    def __init__(self, pipeline: "PipelineDefinition", options: Options, owner: str) -> None:
-        self.pipeline, self.options, self.owner = pipeline, options, owner
+    def __init__(self, pipeline: "PipelineDefinition", options: Options, store: Store, owner: str) -> None:
+        self.pipeline, self.options, self.store, self.owner = pipeline, options, store, owner
         self.resources = Resources(pipeline)
-        self.store = pipeline.store
         self.control = Control(options.workers, options.deadline)
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.finished: Finished = Finished()
@@ -66,7 +65,7 @@ class Session:
         self.warnings: list[str] = []
         self.left_alone: recheck.LeftAlone | None = None
         """Dead letters that came again with another payload."""
-        self.failures = FailureHooks(pipeline, options.batch, self.warnings)
+        self.failures = FailureHooks(pipeline, store, options.batch, self.warnings)
 
     def count(self, chunks: list[Chunk]) -> Ledger:
         """Begin the figures of the run with the batch as it was before it."""
@@ -78,9 +77,10 @@ class Session:
         ledger = self.ledger
         if self._has_checkpoints:
             self._count_rows(batch, ledger)
-        opened = open_stages(self.pipeline, self.options, self.control, self.finished, ledger, self.resources)
+        opened = open_stages(self.pipeline, self.store, self.options, self.control, self.finished, ledger, self.resources)
         with self.interrupts.heeded(), opened as stages:
-            self.pipeline.hooks.before.call(batch.name)
+            if self.pipeline.hooks.before.functions:
+                self.pipeline.hooks.before.call(batch.name)
             grace = max(self.pipeline.patience.orphan_after, self.options.lease)
             heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
                                   on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
@@ -172,7 +172,7 @@ class Session:
         return Desk(
             Rules(request=request, name=batch.name, grace=grace, guarded=guarded), queues, self.control,
             Purse(options.cap, options.item_cost, chunks), Appetite(queues, options.workers, time.monotonic()),
-            deaths, returns, new_id=new_commit_id, portion=Assignment,
+            deaths, returns, new_id=new_commit_id, portion=Assignment, is_empty=not chunks,
             careful=bool(chunks) and look_for_blame(self.store, batch, chunks, ledger),
         )  # fmt: skip
 
@@ -217,10 +217,12 @@ class Session:
             self.control.fail(error)
         if not worker.is_begun:
             worker.start()  # it finds that the run ends, and ends
+        told = self.control.ingested and not self.control.comparing
         self._compared(ledger)
         self.control.reading = False
         self.control.ingested = True
-        self._wake()
+        if not told:
+            self._wake()
 
     def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> bool:
         """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker

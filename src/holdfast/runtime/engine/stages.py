@@ -26,6 +26,7 @@ from holdfast.runtime.engine.processes import Processes
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import Setting, StageRunner, Work
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -72,7 +73,8 @@ class StageDriver:
         if not self._begun:
             self._begun = True
             self.open_resources()
-            self.stage.hooks.before.call(self.runner.batch, self.runner.loan)
+            if self.stage.hooks.before.functions:
+                self.stage.hooks.before.call(self.runner.batch, self.runner.loan)
         if work.inline:
             self._run_here(work)
             return
@@ -272,6 +274,7 @@ AT_ONCE_SECONDS = 1.0
 @contextmanager
 def open_stages(
     pipeline: "PipelineDefinition",
+    store: Store,
     options: Options,
     control: Control,
     finished: Finished,
@@ -289,8 +292,9 @@ def open_stages(
     drivers = []
     for index, (stage, kind) in enumerate(zip(stages, kinds, strict=True)):
         setting = Setting(
-            pipeline=pipeline, options=options, stopping=lambda: control.stopping, handed=resources.of(stage),
-            loan=resources.loan, finished=finished, admitted=ledger.admit, in_processes=_in_processes(stage, options),
+            pipeline=pipeline, store=store, options=options, stopping=lambda: control.stopping,
+            handed=resources.of(stage), loan=resources.loan, finished=finished, admitted=ledger.admit,
+            in_processes=_in_processes(stage, options),
         )  # fmt: skip
         works = _works(stage, stages[index - 1] if index else None, setting)
         queue = _queue(index, next(iter(works.values())), loads[kind], slots)
@@ -331,9 +335,8 @@ def _works(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[Ki
     if stage.works is not None:
         found: Mapping[Kind, Work] = stage.works(setting)
         return found
-    pipeline = setting.pipeline
-    return {Kind.ITEMS: StageRunner(stage, previous, pipeline=pipeline.name, batch=setting.options.batch,
-                                    now=pipeline.store.now, stopping=setting.stopping, handed=setting.handed,
+    return {Kind.ITEMS: StageRunner(stage, previous, pipeline=setting.pipeline.name, batch=setting.options.batch,
+                                    now=setting.store.now, stopping=setting.stopping, handed=setting.handed,
                                     loan=setting.loan)}  # fmt: skip
 
 

@@ -266,7 +266,7 @@ class Following:
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline, stage, batch=found, lease=lease, heartbeat=heartbeat)
-        self.failures = FailureHooks(pipeline, batch, [])
+        self.failures = FailureHooks(pipeline, pipeline.store, batch, [])
         self._away_since: float | None = None
         """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""
 

@@ -69,9 +69,9 @@ def works_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Work]:
             f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
         )
     told: dict[str, Any] = {
-        "pipeline": pipeline.name, "batch": options.batch, "now": pipeline.store.now, "stopping": setting.stopping,
+        "pipeline": pipeline.name, "batch": options.batch, "now": setting.store.now, "stopping": setting.stopping,
         "loan": setting.loan, "finished": setting.finished, "patience": options.patience,
-        "burial": Burial(pipeline.store, options.batch, setting.admitted),
+        "burial": Burial(setting.store, options.batch, setting.admitted),
         "handed": None if setting.in_processes else setting.handed,
     }  # fmt: skip
     here = {kind: runner(stage, **told) for kind, runner in RUNNERS.items()}

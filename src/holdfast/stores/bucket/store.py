@@ -167,8 +167,7 @@ class BucketStore:
             fresh, answer = ingest.sort_out(items, self._items.known(held, items), found.admitted)
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
-            course.check_open_to_items(found)
-            course.check_takes_new(found, len(fresh))
+            course.check_takes_items(found, len(fresh))
             if found.admitted + len(fresh) > BUCKET_ITEMS:
                 raise UsageError(
                     f"batch {found.name!r} would have more than {BUCKET_ITEMS:,} items, the most that a bucket takes: "

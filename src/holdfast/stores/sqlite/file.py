@@ -324,8 +324,7 @@ def _split(script: str) -> list[str]:
 
 def _prepare(path: Path, real: Path) -> bool:
     """Make the file private before SQLite sees it; True when it is new. `real` is the file that the path leads to."""
-    kind = filesystem.kind_of(path)
-    if filesystem.is_network(kind):
+    if kind := filesystem.network_of(path):
         raise Refused(
             f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on "
             "a local disk (--store or $HOLDFAST_STORE), or use a database server"

@@ -39,7 +39,6 @@ from holdfast.core.model import (
     StoredEvent,
     StoredItem,
     Want,
-    chain_of_batch,
 )
 from holdfast.stores import faults, owners
 from holdfast.stores.base import Capabilities, Idle, Receipt, SetBack, further, receipt_of
@@ -120,13 +119,12 @@ class SqliteStore:
 
     def _make_batch(self, db: SqliteFile, name: str, pipeline: str, definition: bytes, actor: str) -> Batch:
         row = (name, pipeline, definition, course.stage_count(definition), self.now(), journal.GENESIS)
-        made = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
-        if made >= BATCHES:
+        made = self._known_batch(db, BatchId(db.execute(SQL["insert_batch"], row)[0][0]))
+        if made.id >= BATCHES:
             raise UsageError(f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file")
         body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
-        self._link_batch(db, made, 0, journal.GENESIS, "opened", body, actor)
-        self._tell(db, made, [course.batch_opened(name, pipeline)])
-        return self._known_batch(db, made)
+        self._tell(db, made.id, [course.batch_opened(name, pipeline)])
+        return replace(made, seq=1, head=self._link_batch(db, made, "opened", body, actor))
 
     def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:
         faults.reach("amend.before")
@@ -152,7 +150,7 @@ class SqliteStore:
                 row = (after.definition, course.stage_count(after.definition), after.course, after.ends_at,
                        after.sealed_at, after.expected, after.closed_at, after.ingested_at, batch)  # fmt: skip
                 db.execute(SQL["amend_batch"], row)
-            head = self._link_batch(db, batch, found.seq, found.head, change.kind, change.body, actor)
+            head = self._link_batch(db, found, change.kind, change.body, actor)
             self._tell(db, batch, change.events)
             return course.Amended(batch=replace(after, seq=found.seq + 1, head=head), written=True)
 
@@ -177,13 +175,10 @@ class SqliteStore:
 
     # -- chains -------------------------------------------------------------------------------------------------
 
-    def _link_batch(
-        self, db: SqliteFile, batch: BatchId, seq: int, head: bytes, kind: str, body: bytes, actor: str
-    ) -> bytes:
-        entry = journal.link(head, chain=chain_of_batch(batch), batch=batch, seq=seq + 1, kind=kind, at=self.now(),
-                             actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
+    def _link_batch(self, db: SqliteFile, batch: Batch, kind: str, body: bytes, actor: str) -> bytes:
+        entry = journal.link_batch(batch, kind, body, actor, self.now())
         rows.insert_entries(db, [entry])
-        db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch))
+        db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch.id))
         return entry.hash
 
     # -- items in -----------------------------------------------------------------------------------------------
@@ -205,9 +200,8 @@ class SqliteStore:
                 there = known_items(db, batch, items)
                 if _is_nothing_new(found, items, there, ended=ended):
                     return ingest.sort_out(items, there, found.admitted)[1]
-            course.check_open_to_items(found)
             fresh, answer = self._index(db, found, items, look_first=bool(known))
-            course.check_takes_new(found, len(fresh))
+            course.check_takes_items(found, len(fresh))
             ended = ended or course.is_last(found, len(fresh))
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
@@ -245,7 +239,7 @@ class SqliteStore:
             lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
             invalid=[(n, place.code) for n, place in refused], kind=kind if fresh else None,
         )  # fmt: skip
-        head = self._link_batch(db, batch.id, batch.seq, batch.head, "ingested", journal.encode_body(body), actor)
+        head = self._link_batch(db, batch, "ingested", journal.encode_body(body), actor)
         if fresh:
             new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch.floor,
                         head=head, counts=Counts(dead=len(dead)), touched_at=now, kind=kind)  # fmt: skip
@@ -308,7 +302,7 @@ class SqliteStore:
         for name, times in lists.items():
             if free := rows.free_chunks(db, SQL[name], (want.batch, *times), most, want.keeps):
                 return free
-        dead = [owner for owner in rows.holders(db, want.batch, now) if self._is_dead(owner)]
+        dead = [owner for owner in rows.holders(db, want.batch, now) if owner != want.owner and self._is_dead(owner)]
         left = [rows.free_chunks(db, SQL["left_by"], (want.batch, owner, now), 1, want.keeps) for owner in dead]
         return sorted((chunk for found in left for chunk in found), key=lambda chunk: chunk.lo)[:1]
 
@@ -340,7 +334,8 @@ class SqliteStore:
             return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held, mark=db.mark())
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
         holders = rows.holders(db, want.batch, self.now())
-        held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
+        alive = [owner for owner in holders if owner == want.owner or not self._is_dead(owner)]
+        held = sum(holders[owner] for owner in alive)
         return Idle(pending=pending, next_due=due, held=held, mark=db.mark())
 
     def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId]) -> list[Chunk]:

@@ -43,7 +43,7 @@ def bare(place: Path, seed: int, count: int) -> Reading:
 
 def holdfast(place: Path, seed: int, count: int) -> Reading:  # noqa: ARG001 - the files are there
     from holdfast.runtime import lookup
-    from holdfast.runtime.operate.reconcile import reconcile
+    from holdfast.runtime.report.reconcile import reconcile
     from holdfast.stores.open import open_store
 
     store = open_store(place / "state.db", must_exist=True)

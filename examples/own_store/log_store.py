@@ -145,8 +145,7 @@ class LogStore:
             fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
-            course.check_open_to_items(found)
-            course.check_takes_new(found, len(fresh))
+            course.check_takes_items(found, len(fresh))
             self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor)
             return answer
 

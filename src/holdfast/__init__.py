@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.message import Processed
     from holdfast.runtime.operate.plan import Plan
     from holdfast.runtime.pipeline import Pipeline
-    from holdfast.runtime.report import Report, Result
+    from holdfast.runtime.report.report import Report, Result
     from holdfast.runtime.scan.scan import Scan, ScanReport
     from holdfast.runtime.scan.tick import Tick
     from holdfast.runtime.scan.walk import Part
@@ -90,7 +90,7 @@ _HOMES = {
     "runtime.message": ("Processed",),
     "runtime.operate.plan": ("Plan",),
     "runtime.pipeline": ("Pipeline",),
-    "runtime.report": ("Report", "Result"),
+    "runtime.report.report": ("Report", "Result"),
     "runtime.scan.scan": ("Scan", "ScanReport"),
     "runtime.scan.tick": ("Tick",),
     "runtime.scan.walk": ("Part",),

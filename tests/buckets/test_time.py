@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.core.model import Claim, Want
 from holdfast.core.settle import NOTHING, Holder, commit
-from holdfast.runtime.status import status
+from holdfast.runtime.report import status
 from holdfast.stores import owners
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import BucketStore

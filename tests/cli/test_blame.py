@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.journal import LIFTED
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import resolution
-from holdfast.runtime.status.why import tell
+from holdfast.runtime.report.why import tell
 from tests.cli.conftest import Command
 from tests.operations.world import World
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.status import why
+from holdfast.runtime.report import why
 from tests.cli.conftest import Command, clean_environment
 from tests.operations.world import World
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.model import Kind
-from holdfast.runtime.status import status
+from holdfast.runtime.report import status
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.cli.conftest import Command

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.course import to_note, to_steer
 from holdfast.core.model import Batch, Course, chain_of_batch
-from holdfast.runtime import lifecycle
+from holdfast.runtime.report import lifecycle
 from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry, find_batch
 from tests.cli.conftest import Command
 

@@ -16,8 +16,10 @@ def batch(**facts: Any) -> Batch:
 
 
 def end(**facts: Any) -> End | None:
-    plain: dict[str, Any] = {"over": False, "was_read": True, "pending": 0, "dead": 0}
-    return end_of(facts.pop("course", Course.OPEN), **{**plain, **facts})
+    over, was_read, cut_short = facts.pop("over", False), facts.pop("was_read", True), facts.pop("cut_short", False)
+    pending, dead = facts.pop("pending", 0), facts.pop("dead", 0)
+    ended = batch(ends_at=NOW if over else None, ingested_at=NOW if was_read else None, **facts)
+    return end_of(ended, NOW, pending=pending, dead=dead, cut_short=lambda: cut_short)
 
 
 @pytest.mark.promise("A15")
@@ -36,6 +38,8 @@ def end(**facts: Any) -> End | None:
         ({"course": Course.PAUSED, "pending": 1}, None),
         ({"course": Course.CANCELLED, "pending": 1}, End.CANCELLED),
         ({"course": Course.CANCELLED, "over": True}, End.CANCELLED),
+        ({"expected": 101}, End.STOPPED),
+        ({"expected": 100}, End.COMPLETE),
     ],
 )
 def test_the_end_follows_from_course_time_and_counts(facts: dict[str, Any], expected: End | None) -> None:

@@ -14,17 +14,17 @@ from holdfast.core import acts, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import (
     Grant,
+    Trial,
     affordable,
     blamed,
     carries_blame,
     check_times,
-    condemned,
     find_cut,
     grant,
     may_claim,
-    on_trial,
     share,
     snapshots,
+    trial_of,
 )
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Act, BatchId, Change, Chunk, ChunkId, Counts, ItemNo, Place, State
@@ -344,7 +344,7 @@ def test_a_grant_that_ended_without_a_commit_and_without_a_release_is_blamed() -
 
 def test_from_then_on_only_a_start_counts_and_only_against_a_lone_item() -> None:
     suspect = granted(granted(granted(chunk(0, 1)).chunk).chunk).chunk
-    assert on_trial(suspect.pending, suspect.blame)
+    assert trial_of(suspect.pending, suspect.blame) is Trial.ON_TRIAL
     for _ in range(5):
         assert granted(suspect).chunk.blame == SUSPECT
     started = replace(suspect, blame=SUSPECT + 1)
@@ -405,7 +405,7 @@ def test_blame_is_carried_until_something_is_committed_and_not_while_the_first_o
     [(1, SUSPECT + BLAME, True), (1, SUSPECT + BLAME - 1, False), (2, SUSPECT + BLAME, False), (0, 99, False)],
 )
 def test_only_a_lone_item_is_condemned_and_only_after_enough_deaths(pending: int, blame: int, guilty: bool) -> None:
-    assert condemned(pending, blame) == guilty
+    assert (trial_of(pending, blame) is Trial.CONDEMNED) == guilty
 
 
 @pytest.mark.promise("A15")
@@ -423,11 +423,11 @@ def test_items_that_kill_their_process_are_found_and_nobody_else_is_buried(
         free += [given_.child] if given_.child is not None else []
         one = given_.chunk
         inside = set(range(one.lo, one.hi))
-        if condemned(one.pending, one.blame):
+        if trial_of(one.pending, one.blame) is Trial.CONDEMNED:
             buried |= inside
         elif inside & killers:
             deaths += 1
-            free.append(replace(one, blame=one.blame + on_trial(one.pending, one.blame)))
+            free.append(replace(one, blame=one.blame + (trial_of(one.pending, one.blame) is Trial.ON_TRIAL)))
         else:
             done |= inside
     assert buried == killers
@@ -455,4 +455,4 @@ def test_one_item_of_a_suspect_stands_alone_after_two_grants_at_most(states: lis
         assert given_.child is not None
         one = given_.child
     mine = [n for n in range(given_.chunk.lo, given_.chunk.hi) if states[n] is PENDING]
-    assert (mine, on_trial(given_.chunk.pending, given_.chunk.blame)) == ([wanted], True)
+    assert (mine, trial_of(given_.chunk.pending, given_.chunk.blame)) == ([wanted], Trial.ON_TRIAL)

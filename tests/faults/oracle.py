@@ -15,11 +15,10 @@ from typing import Any
 
 from holdfast.core import canonical
 from holdfast.core.model import State
-from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import audit
+from holdfast.runtime.report import lifecycle, status
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
-from holdfast.runtime.status import status
 from holdfast.stores.sqlite import SqliteStore
 from tests.faults import app
 from tests.faults.world import CALLED, CUT, KILLED, PASSED, Effect, Grant, Step, World, gather
@@ -354,4 +353,4 @@ def check_end(world: World, store: SqliteStore) -> None:
     for chunk in world.chunks:
         world.expect(chunk.pending == 0, f"chunk {chunk.id} has {chunk.pending} pending items")
         world.expect(chunk.owner is None, f"chunk {chunk.id} is still held by {chunk.owner}")
-    world.expect("read" in hooks.completed_stages(store, world.batch), "the completion of 'read' was not recorded")
+    world.expect("read" in lifecycle.completed_stages(store, world.batch), "the completion of 'read' was not recorded")

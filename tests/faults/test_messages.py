@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.counts import totals
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.status import statistics
 from holdfast.stores.faults import POINTS
 from holdfast.stores.open import open_store
 from tests.faults import messages
@@ -62,11 +62,11 @@ class Receiver:
         found = []
         store = open_store(self.folder / messages.STORE)
         batch = lookup.batch_named(store, messages.BATCH)
-        totals = statistics.totals(store.chunks(batch.id))
+        told = totals(store.chunks(batch.id))
         most = Decimal(sum(messages.CENTS[stage] * count for (_, stage), count in made.items())) / 100
         least = Decimal(sum(messages.CENTS[stage] * count for (_, stage), count in CALLS.items())) / 100
-        if not least <= totals.usd <= most:
-            found.append(f"{totals.usd} is recorded, {most} was spent, {least} at least")
+        if not least <= told.usd <= most:
+            found.append(f"{told.usd} is recorded, {most} was spent, {least} at least")
         with contextlib.chdir(self.folder):
             found += [str(finding) for finding in verify(store, batch, full=True).findings]
         ends = [event.kind for event in store.events() if event.kind == "batch.finished"]

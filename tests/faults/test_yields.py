@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import State
-from holdfast.runtime.status import status
+from holdfast.runtime.report import status
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.open import open_store
 from tests.faults.scan_app import BATCH, HANDLED, SOURCE

@@ -35,7 +35,7 @@ def acts(module: Module) -> list[str]:
 WRITES_ITS_OWN = {
     *("core/verify.py", "runtime/operate/cursors.py", "runtime/operate/cursor_audit.py"),
     *("runtime/partitions.py", "runtime/importers.py", "runtime/acts.py"),
-    *("runtime/status/why.py", "runtime/scan/scan.py", "core/plain.py"),
+    *("runtime/report/why.py", "runtime/scan/scan.py", "core/plain.py"),
 }
 """Files with a value whose JSON is not its fields under other names: the list may only shrink."""
 

@@ -15,8 +15,8 @@ ORDER = (
     *("stores.memory", "stores.sqlite", "stores.buckets", "stores.bucket", "stores.open"),
     *("runtime.text", "runtime.lookup", "runtime.journal", "runtime.acts"),
     *("runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.partitions", "runtime.events"),
-    *("runtime.define", "runtime.lifecycle", "runtime.status", "runtime.verify", "runtime.engine"),
-    *("runtime.operate", "runtime.report", "runtime.message", "runtime.run", "runtime.pipeline"),
+    *("runtime.define", "runtime.verify", "runtime.report", "runtime.engine"),
+    *("runtime.operate", "runtime.message", "runtime.run", "runtime.pipeline"),
     *("runtime.scan", "runtime.functions", "runtime.importers"),
     *("", "interfaces", "__main__", "testing"),
 )

@@ -15,8 +15,8 @@ from holdfast.runtime.operate import cursor_audit as audit
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import state_document
 from holdfast.runtime.partitions import history, remarks, standings
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.sources.base import Span
-from holdfast.runtime.status import overview as glance
 from holdfast.stores import faults
 from holdfast.stores.base import Receipt, Store
 from holdfast.stores.memory import MemoryStore

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor, Standing
 from holdfast.core.model import Checkpoint, ItemNo, Place, State
-from holdfast.runtime.engine.ledger import Figures, Ledger
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.progress import sentence
-from holdfast.runtime.status.overview import Glance, _left, _share, overview
+from holdfast.runtime.report.overview import Glance, _left, _share, overview
+from holdfast.runtime.report.status import Figures
 from tests.operations.scanned import Totals
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from holdfast.core.model import ItemNo, Place, State, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.status import status
+from holdfast.runtime.report import status
 from holdfast.stores.base import each_entry, find_item
 from tests.operations.world import World, deferred, done, failed
 

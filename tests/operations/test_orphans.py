@@ -17,10 +17,10 @@ from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate import resolution as discovery
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.operate.doctor import check_leases
-from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.status import orphans, status
-from holdfast.runtime.status.orphans import Orphan
-from holdfast.runtime.status.why import ACTS, StoryEvent, tell
+from holdfast.runtime.report import orphans, status
+from holdfast.runtime.report.orphans import Orphan
+from holdfast.runtime.report.reconcile import reconcile
+from holdfast.runtime.report.why import ACTS, StoryEvent, tell
 from holdfast.stores.base import Idle, each_entry
 from tests.operations.world import Clock, World, deferred, done, failed, make_store
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.runtime.status.attempts import Column, Quantiles, Room, close_in, keys, number
+from holdfast.runtime.report.attempts import Column, Quantiles, Room, close_in, keys, number
 
 POINTS = (Fraction(1, 2), Fraction(95, 100))
 numbers = st.one_of(

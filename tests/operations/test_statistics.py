@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import canonical
+from holdfast.core.counts import totals
 from holdfast.core.journal import Spend
 from holdfast.core.model import Item, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
-from holdfast.runtime.status import statistics
+from holdfast.runtime.report import statistics
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from tests.operations.world import OWNER, Clock, World, done, failed, skipped
@@ -224,7 +225,7 @@ def test_totals_from_the_chunks_agree_with_the_journal(world: World) -> None:
         )
     )
     world.finish()
-    found, cheap = statistics.collect(world.store, world.batch).overall, statistics.totals(world.store.chunks(world.id))
+    found, cheap = statistics.collect(world.store, world.batch).overall, totals(world.store.chunks(world.id))
     assert (cheap.attempts, cheap.usd, cheap.tokens) == (found.runs, found.usd.sum, found.tokens.sum)
     assert cheap.seconds == pytest.approx(found.execution.sum)
     assert cheap.settled == 20

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import canonical
+from holdfast.core.counts import StateCounts, count
 from holdfast.core.journal import Spend
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, ItemNo
 from holdfast.core.model import Counts as ChunkCounts
-from holdfast.runtime.status import status
-from holdfast.runtime.status.orphans import Activity
+from holdfast.runtime.report import status
+from holdfast.runtime.report.orphans import Activity
 from tests.operations.world import World, deferred, done, failed, skipped
 
 NOW = 1_700_000_000.0
@@ -28,7 +29,8 @@ def nobody_dead(owner: str) -> bool:
 
 
 def words(*given_chunks: Chunk, is_dead: status.IsDead = nobody_dead) -> dict[str, int]:
-    counts = status.count(given_chunks, Activity(given_chunks, now=NOW, is_dead=is_dead)).as_dict()
+    activity = Activity(given_chunks, now=NOW, is_dead=is_dead)
+    counts = count(given_chunks, lambda each: status.doing(each, activity)).as_dict()
     return {name: counts[name] for name in ("ready", "running", "waiting", "orphaned") if counts[name]}
 
 
@@ -92,7 +94,7 @@ chunks = st.lists(
 @settings(max_examples=200, deadline=None)
 def test_the_counts_always_add_up(given_chunks: list[Chunk]) -> None:
     activity = Activity(given_chunks, now=NOW, is_dead=lambda owner: owner == "dead")
-    counts = status.count(given_chunks, activity)
+    counts = count(given_chunks, lambda each: status.doing(each, activity))
     assert counts.expected == counts.done + counts.skipped + counts.dead + counts.cancelled + counts.pending
     assert counts.pending == counts.ready + counts.running + counts.waiting + counts.orphaned
     assert counts.expected == sum(each.size for each in given_chunks)
@@ -100,7 +102,7 @@ def test_the_counts_always_add_up(given_chunks: list[Chunk]) -> None:
 
 def test_counts_that_do_not_add_up_cannot_be_made() -> None:
     with pytest.raises(AssertionError):
-        status.StateCounts(
+        StateCounts(
             expected=3, done=1, skipped=0, dead=0, cancelled=0, pending=1, ready=1, running=0, waiting=0, orphaned=0
         )
 

@@ -11,7 +11,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.status import why
+from holdfast.runtime.report import why
 from tests.operations.world import World, deferred, done, failed, skipped
 
 BY = By(actor="ada", reason="the provider was down")

@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import audit, export, operations
-from holdfast.runtime.status import statistics, status, why
+from holdfast.runtime.report import statistics, status, why
 from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 

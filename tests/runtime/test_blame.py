@@ -17,7 +17,7 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.engine.progress import sentence
 from holdfast.runtime.operate import audit, resolution
-from holdfast.runtime.status import orphans, status, why
+from holdfast.runtime.report import orphans, status, why
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore

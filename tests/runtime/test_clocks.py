@@ -14,8 +14,8 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.engine.dispatch import StageBreaker
 from holdfast.runtime.operate import audit
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.status import status, why
-from holdfast.runtime.status.orphans import Activity
+from holdfast.runtime.report import status, why
+from holdfast.runtime.report.orphans import Activity
 from holdfast.stores.base import Idle, Store
 from holdfast.testing.rows import Rows
 from tests.core.made import item

@@ -15,7 +15,7 @@ import pytest
 import holdfast as hf
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.exchange import NEVER, Deadline
-from holdfast.runtime.status import why
+from holdfast.runtime.report import why
 from tests.runtime.support import Calls, run, wait_for
 
 

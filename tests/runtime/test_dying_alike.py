@@ -21,7 +21,7 @@ from holdfast.core.settle import Holder, commit, settle
 from holdfast.interfaces.cli.app import call
 from holdfast.runtime.engine import withheld
 from holdfast.runtime.operate import audit
-from holdfast.runtime.status import why
+from holdfast.runtime.report import why
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, Calls, codes, run, wait_for
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.scan.tick import Ended, lag, unsettled, waited
 from holdfast.runtime.sources.base import Final, Waits
-from holdfast.runtime.status import overview as glance
 from holdfast.testing.rows import Rows
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

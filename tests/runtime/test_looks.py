@@ -14,7 +14,8 @@ import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.runtime import lookup, message
 from holdfast.runtime.acts import By
-from holdfast.runtime.operate import operations, reconcile
+from holdfast.runtime.operate import operations
+from holdfast.runtime.report import reconcile
 from holdfast.stores.bucket.store import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.sqlite import SqliteStore

@@ -12,7 +12,7 @@ import holdfast as hf
 from holdfast.core.model import State, StoredItem
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import redrive
-from holdfast.runtime.status.why import tell
+from holdfast.runtime.report.why import tell
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App

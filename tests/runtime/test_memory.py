@@ -12,8 +12,9 @@ import pytest
 from holdfast.core.model import START, BatchId, Checkpoint, Chunk, ChunkId, Counts, ItemNo, Kind, State, StoredItem
 from holdfast.runtime import partitions
 from holdfast.runtime.engine import session as run_module
-from holdfast.runtime.engine.ledger import Ledger, Letters
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.session import Session
+from holdfast.runtime.report.status import Letters
 from tests.runtime.support import App
 
 APP = """

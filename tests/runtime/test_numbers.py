@@ -13,10 +13,11 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
 from holdfast.runtime import lookup
-from holdfast.runtime.engine.ledger import Figures, Ledger
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.progress import sentence
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.status import status as standing
+from holdfast.runtime.report import status as standing
+from holdfast.runtime.report.status import Figures
 from holdfast.stores.base import find_batch
 from holdfast.testing.rows import Rows
 from tests.runtime.support import run, wait_for
@@ -254,7 +255,7 @@ def test_an_item_that_failed_first_saves_all_that_it_cost(restart: Restart) -> N
 
 def test_of_very_many_it_is_said_about(restart: Restart, monkeypatch: pytest.MonkeyPatch) -> None:
     run(restart(paying("1")), range(4))
-    monkeypatch.setattr("holdfast.runtime.report.SAVED_ITEMS", 3)
+    monkeypatch.setattr("holdfast.runtime.report.report.SAVED_ITEMS", 3)
     report = run(restart(paying("1")), range(4))
     assert (report.saved.usd, report.saved.about) == (4, True)
     assert "4 items not done again: about $4.00 and" in str(report)

@@ -13,11 +13,11 @@ from holdfast.core.canonical import decode
 from holdfast.core.course import Amended, BatchFacts, Decide, to_note, to_steer
 from holdfast.core.errors import Refused
 from holdfast.core.model import BatchId, Course, State, chain_of_batch
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.operate import operations, reconcile
+from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.status import status
+from holdfast.runtime.report import lifecycle, reconcile, status
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, outbox_of
 from holdfast.stores.memory import MemoryStore
 

@@ -12,7 +12,7 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.definition import USUAL
 from holdfast.runtime.operate import audit, resolution
-from holdfast.runtime.status import orphans, status, why
+from holdfast.runtime.report import orphans, status, why
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App, Calls, run_until, stop_between_two_writes, wait_for
 

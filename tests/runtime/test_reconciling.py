@@ -15,12 +15,12 @@ import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.core.model import Claim, State, Want
 from holdfast.core.verify import What
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.engine import ingester
-from holdfast.runtime.operate import operations, repair
-from holdfast.runtime.operate import reconcile as source_keys
-from holdfast.runtime.operate.reconcile import reconcile, repairable
+from holdfast.runtime.operate import operations, repair, source_keys
+from holdfast.runtime.report import lifecycle
+from holdfast.runtime.report.reconcile import reconcile, repairable
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.verify import observe
 from holdfast.stores.base import each_item, each_output

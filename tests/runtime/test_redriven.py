@@ -14,9 +14,9 @@ from holdfast.core.course import to_steer
 from holdfast.core.model import Course, State
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import redrive
+from holdfast.runtime.report import why
 from holdfast.runtime.scan.redrive import REFRESH_SECONDS, Redriving
 from holdfast.runtime.scan.tick import Ended
-from holdfast.runtime.status import why
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket

@@ -16,8 +16,8 @@ from holdfast.runtime.operate import audit, evidence
 from holdfast.runtime.operate.evidence import check
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.partitions import history
-from holdfast.runtime.status import statistics, why
-from holdfast.runtime.status.forecast import PastAttempts
+from holdfast.runtime.report import statistics, why
+from holdfast.runtime.report.forecast import PastAttempts
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App, wait_for

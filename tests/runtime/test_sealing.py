@@ -10,11 +10,11 @@ from holdfast.core import journal
 from holdfast.core.canonical import decode
 from holdfast.core.course import to_reopen
 from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.status import status, why
+from holdfast.runtime.report import lifecycle, status, why
+from holdfast.runtime.report.reconcile import reconcile
 from holdfast.stores.base import each_entry
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock

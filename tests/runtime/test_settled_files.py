@@ -9,7 +9,7 @@ from holdfast.core.verify import What
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.operate import audit, operations, repair
-from holdfast.runtime.operate.reconcile import repairable
+from holdfast.runtime.report.reconcile import repairable
 
 from .support import Calls, run
 

@@ -12,7 +12,7 @@ from holdfast.core.model import State
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import discard
-from holdfast.runtime.status import status
+from holdfast.runtime.report import status
 from tests.runtime.support import App, Calls, run
 
 Restart = Callable[..., hf.Pipeline]

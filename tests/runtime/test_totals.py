@@ -16,9 +16,9 @@ from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import State
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.operate import operations, reconcile, resolution
+from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.audit import verify
-from holdfast.runtime.status import status
+from holdfast.runtime.report import reconcile, status
 from holdfast.stores import faults
 from holdfast.stores.base import each_item, is_settled, outbox_of
 from holdfast.stores.sqlite import SqliteStore

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.status import why
+from holdfast.runtime.report import why
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 NAMES = ["scan", "index", "tag", "file"]

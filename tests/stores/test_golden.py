@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.model import Place, State
 from holdfast.runtime.operate import audit
-from holdfast.runtime.status import why
+from holdfast.runtime.report import why
 from holdfast.stores.base import Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.local import LocalBucket

@@ -32,8 +32,8 @@ class RoundAndRound:
     def outputs(self, *_: Any, **__: Any) -> list[SimpleNamespace]:
         return [SimpleNamespace(n=n % 3) for n in range(OUTPUT_PAGE)]
 
-    def entries(self, *_: Any, **__: Any) -> list[SimpleNamespace]:
-        return [SimpleNamespace(seq=seq) for seq in (1, 2, 1)]
+    def entries(self, *_: Any, limit: int, **__: Any) -> list[SimpleNamespace]:
+        return [SimpleNamespace(seq=seq) for seq in (*range(1, limit), 1)]
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,22 @@
 """Changes since a batch was last run: of its stages, its items and its source, and what follows from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from shlex import quote
 from typing import Any
 
 import msgspec
 
-from holdfast.core import canonical, retry
+from holdfast.core import canonical, journal, retry
 from holdfast.core.acts import change_of
-from holdfast.core.canonical import decode, encode, fingerprint
-from holdfast.core.errors import DefinitionChanged, FingerprintChanged, UsageError
+from holdfast.core.canonical import decode, encode
+from holdfast.core.errors import DefinitionChanged, FingerprintChanged
 from holdfast.core.limits import REWINDS
 from holdfast.core.model import Batch, Change, NewItem, Place, State, StoredItem
 from holdfast.core.states import RESOLVED, Transition, move
 
 UNDECIDED = "undecided"
 """Where a definition names the changes that a run continued with, though nobody said what to do about them."""
-CHOICES = ("keep", "rerun", "refuse")
 
 
 class StageChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +44,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Items that passed this stage go back to it."""
 
 
-def check_choice(code: str | None) -> None:
-    """Refuse words we do not know."""
-    if code is not None and code not in CHOICES:
-        raise UsageError(f'code={code!r}: use "keep", "rerun" or "refuse"')
-
-
 def compare(before: bytes, after: bytes) -> list[StageChange]:
     """What differs between two definitions of the same stages; how they are tried again does not matter."""
     pairs = zip(decode(before)["stages"], decode(after)["stages"], strict=True)
@@ -59,12 +52,7 @@ def compare(before: bytes, after: bytes) -> list[StageChange]:
 
 def makers(definition: bytes) -> list[str]:
     """Return what the journal calls each stage as it is defined, by everything that makes it another one."""
-    return [maker(stage) for stage in decode(definition)["stages"]]
-
-
-def maker(described: Mapping[str, Any]) -> str:
-    """Return what the journal calls a stage that is described like that."""
-    return fingerprint([described.get(part) for part in ("code", "input", "output", "shapes", "sink")])[:16]
+    return [journal.maker(stage) for stage in decode(definition)["stages"]]
 
 
 def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:

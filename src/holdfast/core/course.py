@@ -358,20 +358,17 @@ class End(StrEnum):
     CANCELLED = "cancelled"
 
 
-def end_of(
-    course: Course, *, over: bool, was_read: bool, pending: int, dead: int, cut_short: bool = False,
-    short: bool = False,
-) -> End | None:  # fmt: skip
-    """Return the end of a batch, or None while it may continue. `over`: its end has come; `was_read`: its source was
-    read to its end, or it was closed; `cut_short`: items were cancelled because its end had come; `short`: it has fewer
-    items than were expected."""
-    if course is Course.CANCELLED:
+def end_of(batch: Batch, now: float, *, pending: int, dead: int, cut_short: Callable[[], bool]) -> End | None:
+    """Return the end of a batch, or None while it may continue. `cut_short` tells whether items were cancelled because
+    the time of the batch was over; it is asked only where that matters."""
+    was_read = batch.ingested_at is not None
+    if batch.course is Course.CANCELLED:
         return End.CANCELLED
-    if over and (pending or cut_short or not was_read):
+    if has_ended(batch, now) and (pending or not was_read or cut_short()):
         return End.STOPPED
     if pending or not was_read:
         return None
-    if short:
+    if batch.expected is not None and batch.admitted < batch.expected:
         return End.STOPPED
     return End.WITH_DEAD if dead else End.COMPLETE
 

@@ -2,11 +2,12 @@
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.core.canonical import fingerprint
 from holdfast.core.errors import ChainBroken
 from holdfast.core.model import Batch, BatchId, Chunk, Entry, Kind, chain_of_batch
 
@@ -286,6 +287,11 @@ _header_decoder = msgspec.msgpack.Decoder(Header)
 encode_body = _body_encoder.encode
 decode_body = _body_decoder.decode
 decode_header = _header_decoder.decode
+
+
+def maker(described: Mapping[str, Any]) -> str:
+    """Return what the journal calls a stage that is described like that."""
+    return fingerprint([described.get(part) for part in ("code", "input", "output", "shapes", "sink")])[:16]
 
 
 def link(

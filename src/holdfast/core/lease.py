@@ -19,6 +19,7 @@ ever asked for. A grant is the head of a chunk, so that takes two where others s
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
 
 import msgspec
 
@@ -182,9 +183,26 @@ def carries_blame(chunk: Chunk, *, is_held: bool) -> bool:
     return chunk.pending > 0 and not chunk.progressed and (chunk.blame > 0 or died)
 
 
-def is_suspect(blame: int) -> bool:
-    """Return whether a grant must have its process to itself: a death is then held against nothing else."""
-    return blame >= SUSPECT
+class Trial(Enum):
+    """What the deaths under a claim mean for it."""
+
+    NONE = auto()
+    SUSPECT = auto()
+    """It must have its process to itself: a death is then held against nothing else."""
+    ON_TRIAL = auto()
+    """A lone suspect: it must be durable that its handler starts before it does, and a death from then on is a
+    strike."""
+    CONDEMNED = auto()
+    """A lone item that has killed its process too often to be run again."""
+
+
+def trial_of(pending: int, blame: int) -> Trial:
+    """Return what so many deaths mean for a claim with so many pending items."""
+    if blame < SUSPECT:
+        return Trial.NONE
+    if pending != 1:
+        return Trial.SUSPECT
+    return Trial.ON_TRIAL if blame < SUSPECT + BLAME else Trial.CONDEMNED
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:
@@ -195,16 +213,6 @@ def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> i
     if left <= 0:
         return 0
     return left // reserve if reserve > 0 else None
-
-
-def on_trial(pending: int, blame: int) -> bool:
-    """Whether it must be durable that the handler starts before it does: a death from then on is a strike."""
-    return pending == 1 and SUSPECT <= blame < SUSPECT + BLAME
-
-
-def condemned(pending: int, blame: int) -> bool:
-    """Whether a lone item has killed its process too often to be run again."""
-    return pending == 1 and blame >= SUSPECT + BLAME
 
 
 def check_times(lease: float, heartbeat: float) -> None:

@@ -43,7 +43,8 @@ from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner
-from holdfast.runtime.operate import reconcile, steer
+from holdfast.runtime.operate import steer
+from holdfast.runtime.report import reconcile
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import in_utc
 from holdfast.runtime.verify import ownership, recheck

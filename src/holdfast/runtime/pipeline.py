@@ -11,7 +11,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
@@ -32,10 +32,11 @@ from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.events import Target, delivering, receivers
 from holdfast.runtime.message import Processed, Processor
-from holdfast.runtime.operate import plan, reconcile, steer
+from holdfast.runtime.operate import plan, source_keys, steer
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.operate.recover import Recovery, preview, recover
-from holdfast.runtime.report import Report
+from holdfast.runtime.report import lifecycle
+from holdfast.runtime.report.report import Report
 from holdfast.runtime.run import Run
 from holdfast.runtime.text import Duration
 from holdfast.stores import owners
@@ -126,7 +127,7 @@ class Pipeline(PipelineDefinition):
         """
         named = lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
         source = None if items is None and isinstance(self._source, Iterator) else self._items(items)
-        compare = partial(reconcile.compare_with_pipeline, self, named, source, key if key is not None else self._key,
+        compare = partial(source_keys.compare_with_pipeline, self, named, source, key if key is not None else self._key,
                           full=full, given=items is not None)  # fmt: skip
         looks = 1 if isinstance(source, Iterator) else END_LOOKS
         return lifecycle.conclude_end(self.store, named, compare, actor=owners.new_owner(), looks=looks)

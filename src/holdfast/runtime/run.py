@@ -9,7 +9,7 @@ from holdfast.core.course import End
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import Batch, Chunk, Course
 from holdfast.core.verify import How, Reconciliation
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
 from holdfast.runtime.define.stage import Stage, sinks_among
@@ -17,8 +17,10 @@ from holdfast.runtime.engine.control import ENDED_FOR_GOOD
 from holdfast.runtime.engine.hooks import complete_stages, hook_failure
 from holdfast.runtime.engine.session import Session, naming_outputs
 from holdfast.runtime.operate import changed_code, steer
-from holdfast.runtime.operate.reconcile import SourceKeys, reconcile
-from holdfast.runtime.report import Report, make
+from holdfast.runtime.operate.source_keys import SourceKeys
+from holdfast.runtime.report import lifecycle
+from holdfast.runtime.report.reconcile import reconcile
+from holdfast.runtime.report.report import Report, make
 from holdfast.runtime.text import command, in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.ownership import Ownership
@@ -161,7 +163,7 @@ class Run:
 
     def _report(self, batch: Batch, found: Reconciliation | None) -> Report:
         session = self.session
-        return make(self.pipeline, batch.name, run=session.ledger.figures(), reason=session.control.reason,
+        return make(self.pipeline, self.store, batch.name, run=session.ledger.figures(), reason=session.control.reason,
                     tolerated=self.options.tolerate, rewound=session.rewound,
                     warnings=(*self.warnings, *self.closing.warnings), findings=session.findings,
                     compared=found, began_with=session.ledger.began_with,

@@ -264,7 +264,7 @@ class Store(Protocol):
         ...
 
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        """Entries of one chain, in order, after the one of that number."""
+        """Entries of one chain, in order, after the one of that number: fewer than `limit` only at its end."""
         ...
 
     def close(self) -> None:
@@ -418,9 +418,10 @@ def each_entry(store: Store, chain: int, *, after: int = 0, upto: int | None = N
         limit = ENTRIES_AT_A_TIME if upto is None else min(ENTRIES_AT_A_TIME, upto - after)
         page = store.entries(chain, after=after, limit=limit)
         yield from page if upto is None else (entry for entry in page if entry.seq <= upto)
-        if not page:
+        if page:
+            after = further(store.url, page[-1].seq, after + 1)
+        if len(page) < limit:
             return
-        after = further(store.url, page[-1].seq, after + 1)
 
 
 def newest_entries(store: Store, chain: int, upto: int, *, least: int = 0) -> Iterator[Entry]:

@@ -60,6 +60,7 @@ IDLE = Hand()
 
 
 def granted(claim: Claim) -> Hand:
+    trial = lease.trial_of(claim.pending, claim.blame)
     return Hand(
         phase=Phase.GRANTED,
         chunk=claim.lease.chunk,
@@ -67,8 +68,8 @@ def granted(claim: Claim) -> Hand:
         hi=claim.hi,
         version=claim.version,
         pending=claim.pending,
-        condemned=lease.condemned(claim.pending, claim.blame),
-        on_trial=lease.on_trial(claim.pending, claim.blame),
+        condemned=trial is lease.Trial.CONDEMNED,
+        on_trial=trial is lease.Trial.ON_TRIAL,
     )
 
 

@@ -93,9 +93,19 @@ def a_death_before_the_start_is_a_strike() -> Patch:
     return wrapped(lease, "blamed", blamed)
 
 
+def judging(right: lease.Trial, wrong: lease.Trial) -> Patch:
+    """Takes one kind of trial for another."""
+
+    def judged(trial_of: Any, *facts: int) -> lease.Trial:
+        found: lease.Trial = trial_of(*facts)
+        return wrong if found is right else found
+
+    return wrapped(lease, "trial_of", judged)
+
+
 @simulation
 def a_suspect_is_started_without_a_word() -> Patch:
-    return answering(lease, "on_trial", answer=False)
+    return judging(lease.Trial.ON_TRIAL, lease.Trial.SUSPECT)
 
 
 @simulation
@@ -111,7 +121,7 @@ def a_start_is_taken_for_progress() -> Patch:
 
 @simulation
 def a_suspect_is_never_condemned() -> Patch:
-    return answering(lease, "condemned", answer=False)
+    return judging(lease.Trial.CONDEMNED, lease.Trial.SUSPECT)
 
 
 @simulation

@@ -18,8 +18,8 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.render import remember
-from holdfast.runtime import lifecycle
 from holdfast.runtime.acts import ActResult, By, Preview
+from holdfast.runtime.report import lifecycle
 from holdfast.runtime.text import command
 from holdfast.stores.base import Store
 from holdfast.stores.open import DEFAULT, open_store

@@ -33,7 +33,7 @@ from holdfast.runtime.operate import cursor_audit as audit
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import state_document
 from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, remarks, standings
-from holdfast.runtime.status import overview as glance
+from holdfast.runtime.report import overview as glance
 from holdfast.runtime.text import command, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch

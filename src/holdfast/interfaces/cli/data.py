@@ -39,7 +39,7 @@ from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import evidence as bundles
 from holdfast.runtime.operate import export as exporting
 from holdfast.runtime.operate import recover
-from holdfast.runtime.operate.reconcile import reconcile
+from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.names import safe_name
 from holdfast.stores.base import Store, outbox_of

@@ -31,16 +31,16 @@ from holdfast.interfaces.cli.common import (
     warn_of_end,
     with_manner,
 )
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.by_hand import fitted
 from holdfast.runtime.operate.resolution import announce, look_for_orphans
 from holdfast.runtime.partitions import kind_by_number
-from holdfast.runtime.status import overview as glance
-from holdfast.runtime.status import why
-from holdfast.runtime.status.orphans import Orphan
+from holdfast.runtime.report import lifecycle, why
+from holdfast.runtime.report import overview as glance
+from holdfast.runtime.report.orphans import Orphan
 from holdfast.runtime.text import command, in_words, unpause, when
 from holdfast.stores.base import Store, chunk_of, each_item
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 import holdfast
+from holdfast.core.counts import totals
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
@@ -30,9 +31,8 @@ from holdfast.interfaces.cli.status import picture
 from holdfast.runtime import lookup
 from holdfast.runtime.engine.remote import load_file
 from holdfast.runtime.operate import audit
-from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.status import statistics
-from holdfast.runtime.status import status as standing
+from holdfast.runtime.report import status as standing
+from holdfast.runtime.report.reconcile import reconcile
 from holdfast.stores.base import Store, find_batch
 from holdfast.stores.open import DEFAULT, open_store
 
@@ -176,7 +176,7 @@ class _Demo:
         """What was recorded against what the provider charged, to the last digit."""
         check = self.ledger.check
         bill = load_file(self.book / "service.py").read_bill(self.bill)
-        recorded = statistics.totals(there.chunks(batch.id)).usd
+        recorded = totals(there.chunks(batch.id)).usd
         check(recorded == PRICE, f"recorded: ${recorded}, the price of {PAGES} pages")
         again = f"${bill.repeated_usd} for pages in flight at the kill"
         check(bill.usd == PRICE + bill.repeated_usd, f"the provider's bill: ${bill.usd} = ${PRICE} + {again}")

@@ -29,18 +29,19 @@ from holdfast.interfaces.cli.common import (
 from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
 from holdfast.interfaces.cli.target import load, load_runnable
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.define.options import allowed, tolerance_of
 from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.operate import repair
 from holdfast.runtime.operate.plan import Plan
-from holdfast.runtime.operate.reconcile import reconcile as look
-from holdfast.runtime.operate.reconcile import repairable
 from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.report import lifecycle
+from holdfast.runtime.report import overview as glance
+from holdfast.runtime.report import status as standing
+from holdfast.runtime.report.reconcile import reconcile as look
+from holdfast.runtime.report.reconcile import repairable
 from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.base import Sink
-from holdfast.runtime.status import overview as glance
-from holdfast.runtime.status import status as standing
 from holdfast.runtime.text import command, when
 from holdfast.stores.base import Store
 

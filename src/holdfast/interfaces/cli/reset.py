@@ -22,11 +22,12 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.interfaces.cli.cursor import show_plan
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.partitions import is_partition, kind_of, standings
-from holdfast.runtime.status.overview import partition_in_words
+from holdfast.runtime.report import lifecycle
+from holdfast.runtime.report.overview import partition_in_words
 from holdfast.stores.base import Store
 
 

@@ -21,10 +21,10 @@ from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOpti
 from holdfast.interfaces.cli.render import pasteable
 from holdfast.runtime import lookup
 from holdfast.runtime.partitions import standing_of
-from holdfast.runtime.status import overview as glance
-from holdfast.runtime.status import statistics
-from holdfast.runtime.status import status as standing
-from holdfast.runtime.status.statistics import StageStatistics, Statistics, Summary
+from holdfast.runtime.report import overview as glance
+from holdfast.runtime.report import statistics
+from holdfast.runtime.report import status as standing
+from holdfast.runtime.report.statistics import StageStatistics, Statistics, Summary
 from holdfast.runtime.text import brief, command, unpause, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
@@ -535,7 +535,7 @@ def _json(data: bytes) -> Any:
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
-    from holdfast.runtime.status.why import tell, to_the_millisecond
+    from holdfast.runtime.report.why import tell, to_the_millisecond
 
     with opened(store) as there:
         told = tell(there, lookup.batch_named(there, batch), item)

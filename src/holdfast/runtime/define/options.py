@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from holdfast.core import canonical
-from holdfast.core.changes import check_choice
 from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
@@ -122,7 +121,7 @@ class Options:
         beat = heartbeat_seconds(lease, heartbeat)
         check_level(verify)
         check_identity(identity, changed)
-        check_choice(code)
+        check_code(code)
         check_signals(signals)
         return Options(
             batch=batch, key=key, workers=workers, tolerate=tolerance_of(tolerate), verify=verify, executor=executor,
@@ -189,6 +188,12 @@ def check_level(level: str) -> None:
     """Refuse words we do not know."""
     if level not in ("none", "quick", "full"):
         raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
+
+
+def check_code(code: str | None) -> None:
+    """Refuse words we do not know."""
+    if code not in (None, "refuse", "keep", "rerun"):
+        raise UsageError(f'code={code!r}: use "keep", "rerun" or "refuse"')
 
 
 def check_signals(signals: object) -> None:

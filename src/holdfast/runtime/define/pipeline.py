@@ -51,9 +51,9 @@ class PipelineDefinition:
         self.stages: list[Stage] = []
         self.resources: dict[str, Resource] = {}
         self.hooks = Hooks(f"pipeline {name!r}")
-        self._where = store
         self._store: Store | None = None
         self._store_pid = 0
+        self.use_store(store)
         self._source = source
         self._key = key
 
@@ -146,12 +146,6 @@ class PipelineDefinition:
             self._store_pid = os.getpid()
         return self._store
 
-    @property
-    def store_named(self) -> str | None:
-        """The store as the code names it, for commands that can be pasted; None where the default holds."""
-        named = isinstance(self._where, str | Path) and not str(self._where).startswith("memory:")
-        return str(self._where) if named else None
-
     def store_if_there(self) -> Store | None:
         """The pipeline's store, or None where there is none yet: nothing is made."""
         if self._store is None and not is_there(self._where):
@@ -163,12 +157,6 @@ class PipelineDefinition:
         """The file of the pipeline's store, which need not be there or be whole; None where it has none."""
         return path_of(self._where)
 
-    @property
-    def store_name(self) -> str | None:
-        """The store as the definition names it, for people; None where it says nothing, or nobody else can open it."""
-        named = str(self._where) if isinstance(self._where, str | Path) else None
-        return None if named is None or named.startswith("memory:") else named
-
     def items(self) -> Iterable[Any]:
         """The items of its own source, read again; none where it has no source."""
         found = self._items(None)
@@ -179,9 +167,13 @@ class PipelineDefinition:
         """Whether the pipeline says itself where its items come from."""
         return self._source is not None
 
-    def use_store(self, where: str | Path | Store) -> None:
-        """Keep the state elsewhere than the definition says; the command's `--store` does this."""
+    def use_store(self, where: str | Path | Store | None) -> None:
+        """Keep the state there; the command's `--store` calls this, whatever the definition says."""
         self._where, self._store = where, None
+        named = isinstance(where, str | Path) and not str(where).startswith("memory:")
+        self.store_name = str(where) if named else None
+        """The store as it is named, for commands that can be pasted; None where the default holds, or nobody else can
+        open it."""
 
     def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
         found = items if items is not None else self._source

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import msgspec
 from pydantic import BaseModel
 
-from holdfast.core import canonical, changes
+from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Kind
 from holdfast.core.retry import Policy, Rule
@@ -233,7 +233,7 @@ class Stage:
     @cached_property
     def maker(self) -> str:
         """What the journal calls the stage as it is defined now."""
-        return changes.maker(self.describe())
+        return journal.maker(self.describe())
 
     @cached_property
     def _described(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.core import lease as leases
 from holdfast.core import settle as settling
 from holdfast.core.errors import StoreError
+from holdfast.core.lease import Trial
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import START, Checkpoint, Claim, Commit, Item, ItemNo, Lease
 from holdfast.core.outcome import Deferred, Failed, Outcome
@@ -121,12 +122,15 @@ class Hold:
         """How far items had come that are among the outcomes."""
         self.progressed_at = moment
         self.lost = False
-        self.exclusive = leases.is_suspect(claim.blame)
+        trial = leases.trial_of(claim.pending, claim.blame)
+        self.exclusive = trial is not Trial.NONE
         """A suspect, of which nothing was committed yet: nothing else is held beside it."""
         self.alone = self.exclusive and claim.pending == 1
         """The last item of a suspect: nothing else is run beside it."""
-        self.on_trial = leases.on_trial(claim.pending, claim.blame)
+        self.on_trial = trial is Trial.ON_TRIAL
         """A lone suspect that was not started yet."""
+        self.is_condemned = trial is Trial.CONDEMNED
+        """Its last item has killed its process too often to be run again."""
         self.suspects: dict[int, int] = {}
         """Numbers of items under which worker processes died, and how many: while there are any, items travel alone."""
 
@@ -169,11 +173,6 @@ class Hold:
     def is_ripe(self) -> bool:
         """Whether something is to be committed."""
         return bool(self.outcomes or self.savings)
-
-    @property
-    def is_condemned(self) -> bool:
-        """Whether its one item killed its process too often to be run again."""
-        return leases.condemned(self.claim.pending, self.claim.blame)
 
     def is_kept(self, moment: float, grace: float) -> bool:
         """Whether its lease is renewed: not once it is lost, nor where nothing was committed for the grace period."""

@@ -12,8 +12,7 @@ from holdfast.core.model import Batch, ItemNo, State
 from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.schema import raw_bytes
 from holdfast.runtime.define.stage import HookList, Stage
-from holdfast.runtime.journal import forward
-from holdfast.runtime.status import statistics
+from holdfast.runtime.report import lifecycle, statistics
 from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:
@@ -53,18 +52,6 @@ class FailureHooks:
             log.warning(self._warnings[-1])
 
 
-KIND = "stage_completed"
-
-
-def completed_stages(store: Store, batch: Batch) -> dict[str, dict[str, Any]]:
-    """What is recorded about complete stages, the newest for each."""
-    found: dict[str, dict[str, Any]] = {}
-    for entry in forward(store, batch, KIND):
-        facts = entry.note
-        found[facts.pop("stage")] = facts
-    return found
-
-
 def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: str) -> list[str]:
     """Run the `after` hooks of every stage that has nothing left to do, unless what became of its items is recorded
     already. Return what went wrong in hooks: their stages are not recorded, and the next run calls them again."""
@@ -72,7 +59,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
     if not any(stage.hooks.after.functions for stage in stages) or batch.ingested_at is None:
         return failed
     first_open = min((r.place.stage for r in each_item(store, batch.id, state=State.PENDING)), default=len(stages))
-    known = completed_stages(store, batch)
+    known = lifecycle.completed_stages(store, batch)
     facts = statistics.collect(store, batch)
     for index, stage in enumerate(stages[:first_open]):
         told = facts.stages[index]
@@ -94,7 +81,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
             else None,
         }
         body = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode(note)))
-        store.amend(batch.id, to_note(KIND, body), actor=actor)
+        store.amend(batch.id, to_note(lifecycle.STAGE_COMPLETED, body), actor=actor)
     return failed
 
 

@@ -105,7 +105,7 @@ class Ingester:
                     admitted = self.store.add_items(self.batch.id, group, kind=self.kind, ended=ended, actor=self.owner)
                     ledger.admit(admitted)
                 self.settle_changed(group, admitted)
-                control.ingested = ended
+                control.ingested = ended and begin is None  # else items may be sent back before this returns
                 wake()
                 if begin is not None and not ahead:
                     seen_all, begin = begin(), None

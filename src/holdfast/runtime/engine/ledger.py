@@ -4,66 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from holdfast.core.model import Admitted, Chunk, Counts, ItemNo, State
 from holdfast.core.settle import Settled
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """A moment of a run, for whoever shows it."""
-
-    before: Counts
-    now: Counts
-    admitted: int
-    """Items of the batch so far."""
-    added: int
-    """Of them, by this run."""
-    known: int
-    seconds: float
-    ingested: bool
-    rewound: int = 0
-    """Items that this run sent back while it was at work."""
-    elsewhere: Counts = field(default_factory=Counts)
-    """What other processes have done since the run began, as far as it is known."""
-    looking: str = ""
-    """How far the look at what is recorded has come, while there is one."""
-    paused: tuple[str, ...] = ()
-    """Stages whose breaker is open."""
-    adopted: int = 0
-    """Outputs that this run found made already, and did not make again."""
-    rows_before: int = 0
-    """Rows of a scan that were handled before this run."""
-    rows: int = 0
-    """And by it."""
-    counts_rows: bool = False
-    """Whether the items are ranges of a source, and progress is told in rows."""
-    rows_expected: int | None = None
-    """How many rows there are in all, where that is known."""
-    letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
-    """Of the items of a scan, those that are no partitions."""
-    careful: str = ""
-    """Why no more is claimed than can be started at once, while that is so."""
-
-    @property
-    def whole(self) -> Counts:
-        """The batch: what was there before, what this run did and what others did beside it."""
-        return self.before.plus(self.now).plus(self.elsewhere)
-
-
-@dataclass(frozen=True, slots=True)
-class Letters:
-    """Rows of a scan that were buried: items of their own, and no partitions."""
-
-    count: int = 0
-    settled: int = 0
-    dead: int = 0
-    done_now: int = 0
-    """Those that were redriven, and are done by this run."""
-
-    def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
-        return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)
+from holdfast.runtime.report.status import Figures, Letters
 
 
 class Ledger:

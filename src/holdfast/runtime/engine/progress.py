@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Chunk
-from holdfast.runtime.engine.ledger import Figures, Ledger
+from holdfast.runtime.engine.ledger import Ledger
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.text import in_words, many
 
 log = logging.getLogger("holdfast.progress")

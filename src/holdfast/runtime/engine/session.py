@@ -24,7 +24,7 @@ from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.heartbeat import Heartbeat
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.engine.ingester import Ingester, none_given
-from holdfast.runtime.engine.ledger import Ledger, Letters
+from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.progress import Progress
 from holdfast.runtime.engine.resources import Resources
@@ -32,6 +32,7 @@ from holdfast.runtime.engine.stages import StageDriver, open_stages
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
 from holdfast.runtime.engine.worker import Worker, look_for_blame
 from holdfast.runtime.partitions import expected_rows, rows_handled
+from holdfast.runtime.report.status import Letters
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.verify import recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
@@ -77,7 +78,9 @@ class Session:
         ledger = self.ledger
         if self._has_checkpoints:
             self._count_rows(batch, ledger)
-        opened = open_stages(self.pipeline, self.store, self.options, self.control, self.finished, ledger, self.resources)
+        opened = open_stages(
+            self.pipeline, self.store, self.options, self.control, self.finished, ledger, self.resources
+        )
         with self.interrupts.heeded(), opened as stages:
             if self.pipeline.hooks.before.functions:
                 self.pipeline.hooks.before.call(batch.name)

@@ -15,7 +15,6 @@ from holdfast.core.limits import LISTED_NAMES, LOAD_BYTES
 from holdfast.core.model import Batch, BatchId, Checkpoint, Chunk, Claim, Commit, CommitRefusal, Item
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.settle import NOTHING, booked
-from holdfast.runtime import lifecycle
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.commits import write
@@ -28,8 +27,8 @@ from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished, Refusal, Tried, Unable
 from holdfast.runtime.engine.stages import StageDriver
+from holdfast.runtime.report import lifecycle, orphans
 from holdfast.runtime.sources.base import SourceAway
-from holdfast.runtime.status import orphans
 from holdfast.runtime.text import many
 from holdfast.stores.base import Idle, Receipt, Store
 

@@ -21,11 +21,11 @@ from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Course, ItemNo, Key, Kind, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import MEANWHILE, ActResult, Acts, By
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.journal import forward
-from holdfast.runtime.operate import reconcile, state_document
+from holdfast.runtime.operate import state_document
 from holdfast.runtime.operate.operations import RESOLVED
 from holdfast.runtime.operate.state_document import PartitionDocument
 from holdfast.runtime.partitions import (
@@ -44,6 +44,7 @@ from holdfast.runtime.partitions import (
     standing_of,
     standings,
 )
+from holdfast.runtime.report import lifecycle, reconcile
 from holdfast.runtime.text import command
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch

@@ -23,9 +23,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.model import BatchId, Chunk
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
+from holdfast.runtime.report import status
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.status import status
 from holdfast.runtime.text import in_words, many
 from holdfast.stores import filesystem, owners
 from holdfast.stores.base import SetBack, Store

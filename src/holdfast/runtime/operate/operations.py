@@ -12,12 +12,12 @@ from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Acts, By, Preview
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.operate import reconcile
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
-from holdfast.runtime.status.attempts import AttemptReader
+from holdfast.runtime.report import lifecycle, reconcile
+from holdfast.runtime.report.attempts import AttemptReader
 from holdfast.runtime.text import brief
 from holdfast.runtime.text import usd as money
 from holdfast.stores import owners

@@ -26,8 +26,8 @@ from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.engine.ingester import Ingester, none_given
 from holdfast.runtime.operate import changed_code
+from holdfast.runtime.report.forecast import PastAttempts, RunForecast, forecast, teacher
 from holdfast.runtime.sinks.base import Provenance
-from holdfast.runtime.status.forecast import PastAttempts, RunForecast, forecast, teacher
 from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector

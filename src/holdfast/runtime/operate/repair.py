@@ -12,8 +12,8 @@ from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, is_too_much
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import MEANWHILE, ActResult, By, Preview, grouped
-from holdfast.runtime.lifecycle import check_goes_on, end_in_the_way
-from holdfast.runtime.operate.reconcile import Findings
+from holdfast.runtime.report.lifecycle import check_goes_on, end_in_the_way
+from holdfast.runtime.report.reconcile import Findings
 from holdfast.runtime.text import many
 from holdfast.runtime.verify.recheck import Back, back, send_back
 from holdfast.stores.base import Store

@@ -18,12 +18,11 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Acts, By, Preview, grouped
 from holdfast.runtime.journal import forward
-from holdfast.runtime.operate import reconcile
-from holdfast.runtime.status import orphans
-from holdfast.runtime.status.orphans import Eye, Orphan, find
+from holdfast.runtime.report import lifecycle, orphans, reconcile
+from holdfast.runtime.report.orphans import Eye, Orphan, find
 from holdfast.runtime.text import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store

@@ -20,8 +20,8 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Acts, By, Preview
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
-from holdfast.runtime.operate import reconcile
-from holdfast.runtime.operate.reconcile import NO_SINKS, look_for_end
+from holdfast.runtime.report import reconcile
+from holdfast.runtime.report.reconcile import NO_SINKS, look_for_end
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.text import command, in_utc, many
 from holdfast.stores import owners

@@ -34,7 +34,7 @@ from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.engine.hold import killed_text, trouble_of
 from holdfast.runtime.engine.hooks import FailureHooks
 from holdfast.runtime.partitions import payload_of, standings
-from holdfast.runtime.report import Report
+from holdfast.runtime.report.report import Report
 from holdfast.runtime.scan.converge import Gathered
 from holdfast.runtime.scan.partition import Approach, PartitionStage
 from holdfast.runtime.scan.redrive import (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical, changes, journal
+from holdfast.core.counts import totals
 from holdfast.core.course import to_note
 from holdfast.core.errors import FingerprintChanged, SourceChanged
 from holdfast.core.limits import MONEY_DIGITS
@@ -14,12 +15,11 @@ from holdfast.runtime.journal import backward
 from holdfast.runtime.operate.identity import refuse_changed_batch
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import payload_of, standings
+from holdfast.runtime.report import overview as glance
+from holdfast.runtime.report.forecast import RunForecast
 from holdfast.runtime.scan import follow
 from holdfast.runtime.sources.base import Outage, Span, asked
 from holdfast.runtime.sources.text_file import LineFile
-from holdfast.runtime.status import overview as glance
-from holdfast.runtime.status.forecast import RunForecast
-from holdfast.runtime.status.statistics import totals
 from holdfast.runtime.text import brief, many, usd
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch

@@ -23,7 +23,7 @@ from holdfast.runtime.operate.identity import accept_corrected, grown, refuse_ch
 from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.report import Report
+from holdfast.runtime.report.report import Report
 from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following

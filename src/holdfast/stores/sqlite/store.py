@@ -302,7 +302,7 @@ class SqliteStore:
         for name, times in lists.items():
             if free := rows.free_chunks(db, SQL[name], (want.batch, *times), most, want.keeps):
                 return free
-        dead = [owner for owner in rows.holders(db, want.batch, now) if owner != want.owner and self._is_dead(owner)]
+        dead = [owner for owner in rows.holders(db, want.batch, now) if self._is_dead(owner)]
         left = [rows.free_chunks(db, SQL["left_by"], (want.batch, owner, now), 1, want.keeps) for owner in dead]
         return sorted((chunk for found in left for chunk in found), key=lambda chunk: chunk.lo)[:1]
 
@@ -334,8 +334,7 @@ class SqliteStore:
             return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held, mark=db.mark())
         pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
         holders = rows.holders(db, want.batch, self.now())
-        alive = [owner for owner in holders if owner == want.owner or not self._is_dead(owner)]
-        held = sum(holders[owner] for owner in alive)
+        held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
         return Idle(pending=pending, next_due=due, held=held, mark=db.mark())
 
     def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId]) -> list[Chunk]:

@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.core.course import Barrier, to_steer
 from holdfast.core.journal import LIFTED, Claimed, Snapshot
-from holdfast.core.lease import condemned, on_trial
+from holdfast.core.lease import Trial, trial_of
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Act, Change, Claim, Course, ItemNo, State
 from holdfast.stores.base import Idle, Receipt
@@ -305,7 +305,7 @@ def a_death_before_the_start_is_not_held_against_a_lone_item(kit: Kit) -> None:
         assert kit.claim(owner).blame == min(SUSPECT, len(kit.dead))
         kit.dead.add(owner)
     suspect = kit.claim("cid")
-    assert on_trial(suspect.pending, suspect.blame)
+    assert trial_of(suspect.pending, suspect.blame) is Trial.ON_TRIAL
     kit.finish(suspect)
     kit.check()
 
@@ -399,12 +399,12 @@ def _run_until_condemned(kit: Kit, killer: int) -> int:
         owner = f"worker-{deaths}"
         while isinstance(claim := kit.store.claim(kit.want(owner)), Claim):
             items = [item.n for item in kit.load(claim)]
-            if condemned(claim.pending, claim.blame):
+            if trial_of(claim.pending, claim.blame) is Trial.CONDEMNED:
                 assert (items, alone, claim.blame) == ([killer], BLAME, SUSPECT + BLAME)
                 found = deaths
                 continue
             if killer in items:
-                if on_trial(claim.pending, claim.blame):
+                if trial_of(claim.pending, claim.blame) is Trial.ON_TRIAL:
                     kit.start(claim)
                     alone += 1
                 break
@@ -434,7 +434,7 @@ def who_wants_one_item_of_a_suspect_gets_it_alone(kit: Kit) -> None:
         kit.start(alone)
         kit.dead.add(f"worker-{strikes}")
     last = kit.claim("dan", only=5)
-    assert condemned(last.pending, last.blame)
+    assert trial_of(last.pending, last.blame) is Trial.CONDEMNED
     kit.land(last, [failed(kit.load(last)[0], transient=False)], release=True)
     neighbour = kit.claim("eve", only=6)
     assert ([item.n for item in kit.load(neighbour)], neighbour.blame) == ([6], SUSPECT), "no strike is against it"

@@ -18,14 +18,14 @@ from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import Batch, Chunk, Course, Key, Kind, Place, State, StoredItem
 from holdfast.core.plain import Plain, plain
-from holdfast.runtime import lifecycle, lookup
+from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
 from holdfast.runtime.partitions import cost_facts, cost_words, remarks, standing_of
+from holdfast.runtime.report import lifecycle, orphans
+from holdfast.runtime.report.attempts import was_run
+from holdfast.runtime.report.orphans import Eye, Orphan, context_of, last_grant
+from holdfast.runtime.report.overview import of_a_row, partition_in_words
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.status import orphans
-from holdfast.runtime.status.attempts import was_run
-from holdfast.runtime.status.orphans import Eye, Orphan, context_of, last_grant
-from holdfast.runtime.status.overview import of_a_row, partition_in_words
 from holdfast.runtime.text import brief, command, in_words, many, printable, reopen, unpause, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, lineage

@@ -3,19 +3,20 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import ClassVar
 
-from holdfast.core import acts, course
+from holdfast.core import acts
+from holdfast.core.counts import StateCounts, Totals, count, totals
 from holdfast.core.course import ENDED, End, end_of, word_of
 from holdfast.core.limits import DEAD_SEEN
-from holdfast.core.model import Batch, Chunk, Course, Kind, State
+from holdfast.core.model import Batch, Chunk, Counts, Course, Kind, State
 from holdfast.core.plain import Plain
-from holdfast.runtime import lifecycle, lookup
-from holdfast.runtime.lifecycle import Seal
+from holdfast.runtime import lookup
 from holdfast.runtime.partitions import kind_of, rows_by_state
-from holdfast.runtime.status import orphans, statistics
-from holdfast.runtime.status.forecast import (
+from holdfast.runtime.report import lifecycle, orphans
+from holdfast.runtime.report.forecast import (
     NOTHING_LEFT,
     RECENT_ENTRIES,
     Forecast,
@@ -23,36 +24,11 @@ from holdfast.runtime.status.forecast import (
     forecast_left,
     recent_commits,
 )
-from holdfast.runtime.status.orphans import Activity, Blame
+from holdfast.runtime.report.lifecycle import Seal
+from holdfast.runtime.report.orphans import Activity, Blame
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 from holdfast.stores.owners import IsDead
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateCounts(Plain):
-    """How many items a batch has, by what has become of them. They always add up."""
-
-    expected: int
-    done: int
-    skipped: int
-    dead: int
-    cancelled: int
-    pending: int
-    ready: int
-    running: int
-    waiting: int
-    orphaned: int
-
-    def __post_init__(self) -> None:
-        assert self.expected == self.done + self.skipped + self.dead + self.cancelled + self.pending, self
-        assert self.pending == self.ready + self.running + self.waiting + self.orphaned, self
-        settled = (self.done, self.skipped, self.dead, self.cancelled)
-        assert min(*settled, self.ready, self.running, self.waiting, self.orphaned) >= 0, self
-
-    @property
-    def settled(self) -> int:
-        return self.expected - self.pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +71,7 @@ class Status(Plain):
     progressed_at: float | None
     stages: tuple[str, ...]
     counts: StateCounts
-    totals: statistics.Totals
+    totals: Totals
     forecast: Forecast
     leases: tuple[HeldChunk, ...]
     dead_codes: Mapping[str, int]
@@ -139,7 +115,6 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
     """Return the batch as it is now. `brief`: of one with nothing left to do, without what its last commits tell."""
     chunks, now = store.chunks(batch.id), store.now()
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
-    totals = statistics.totals(chunks)
     kind = chunks[0].kind if chunks else kind_of(batch, chunks)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES)) if counts.pending or not brief else None
     is_empty = not counts.pending and lifecycle.is_empty(store, batch, chunks)
@@ -162,7 +137,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
         progressed_at=None if recent is None else recent.progressed_at(chunks),
         stages=tuple(lookup.stage_names(batch)),
         counts=counts,
-        totals=totals,
+        totals=totals(chunks),
         forecast=NOTHING_LEFT
         if recent is None
         else forecast_left(store, batch, chunks, recent, left=counts.pending, running=counts.running),
@@ -186,47 +161,24 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
 
 def end_of_batch(store: Store, batch: Batch, counts: StateCounts, now: float) -> End | None:
     """How a batch ended; None while it may continue."""
-    over = course.has_ended(batch, now)
-    looks = over and counts.cancelled and not counts.pending and batch.course is not Course.CANCELLED
-    cancelled = each_item(store, batch.id, state=State.CANCELLED) if looks else ()
-    return end_of(
-        batch.course, over=over, was_read=batch.ingested_at is not None, pending=counts.pending, dead=counts.dead,
-        cut_short=any(item.place.code == ENDED for item in cancelled),
-        short=batch.expected is not None and batch.admitted < batch.expected,
-    )  # fmt: skip
+
+    def cut_short() -> bool:
+        cancelled = each_item(store, batch.id, state=State.CANCELLED) if counts.cancelled else ()
+        return any(item.place.code == ENDED for item in cancelled)
+
+    return end_of(batch, now, pending=counts.pending, dead=counts.dead, cut_short=cut_short)
 
 
 def count_of(
     store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
 ) -> StateCounts:
     """Count every item of a batch once, with the patience that the batch was last run with."""
-    is_open = any(chunk.pending for chunk in chunks)
-    return count(chunks, Activity.of(store, batch, chunks, now=now, is_dead=is_dead) if is_open else None)
+    activity = cache(lambda: Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
+    return count(chunks, lambda chunk: doing(chunk, activity()))
 
 
-def count(chunks: Sequence[Chunk], activity: Activity | None) -> StateCounts:
-    """Count every item once. The rows of the chunks were read together, so the sum holds. Where nothing is pending, it
-    does not matter who is at work."""
-    pending: Counter[str] = Counter()
-    if activity is not None:
-        for chunk in chunks:
-            if left := chunk.pending:
-                pending[_word(chunk, activity)] += left
-    return StateCounts(
-        expected=sum(chunk.size for chunk in chunks),
-        done=sum(chunk.counts.done for chunk in chunks),
-        skipped=sum(chunk.counts.skipped for chunk in chunks),
-        dead=sum(chunk.counts.dead for chunk in chunks),
-        cancelled=sum(chunk.counts.cancelled for chunk in chunks),
-        pending=pending.total(),
-        ready=pending["ready"],
-        running=pending["running"],
-        waiting=pending["waiting"],
-        orphaned=pending["orphaned"],
-    )
-
-
-def _word(chunk: Chunk, activity: Activity) -> str:
+def doing(chunk: Chunk, activity: Activity) -> str:
+    """Return what the pending items of a chunk are doing, in a word."""
     facts = activity.facts(chunk)
     if acts.judge_orphan(facts, now=activity.now, grace=activity.grace, dead_after=0.0) is not None:
         return "orphaned"
@@ -248,3 +200,59 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> HeldChu
         is_live=owners.is_live(chunk, now, is_dead),
         by_its_clock=not one_clock,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A moment of a run, for whoever shows it."""
+
+    before: Counts
+    now: Counts
+    admitted: int
+    """Items of the batch so far."""
+    added: int
+    """Of them, by this run."""
+    known: int
+    seconds: float
+    ingested: bool
+    rewound: int = 0
+    """Items that this run sent back while it was at work."""
+    elsewhere: Counts = field(default_factory=Counts)
+    """What other processes have done since the run began, as far as it is known."""
+    looking: str = ""
+    """How far the look at what is recorded has come, while there is one."""
+    paused: tuple[str, ...] = ()
+    """Stages whose breaker is open."""
+    adopted: int = 0
+    """Outputs that this run found made already, and did not make again."""
+    rows_before: int = 0
+    """Rows of a scan that were handled before this run."""
+    rows: int = 0
+    """And by it."""
+    counts_rows: bool = False
+    """Whether the items are ranges of a source, and progress is told in rows."""
+    rows_expected: int | None = None
+    """How many rows there are in all, where that is known."""
+    letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
+    """Of the items of a scan, those that are no partitions."""
+    careful: str = ""
+    """Why no more is claimed than can be started at once, while that is so."""
+
+    @property
+    def whole(self) -> Counts:
+        """The batch: what was there before, what this run did and what others did beside it."""
+        return self.before.plus(self.now).plus(self.elsewhere)
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """Rows of a scan that were buried: items of their own, and no partitions."""
+
+    count: int = 0
+    settled: int = 0
+    dead: int = 0
+    done_now: int = 0
+    """Those that were redriven, and are done by this run."""
+
+    def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
+        return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from holdfast.core import acts as core
 from holdfast.core import canonical, journal, lease, retry
 from holdfast.core.acts import OrphanFacts, OrphanKind
-from holdfast.core.limits import BLAME_ENTRIES, ORPHAN_GRACE
+from holdfast.core.limits import BLAME_ENTRIES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
@@ -337,7 +337,7 @@ def blame_of(
         parts=len(blamed),
         items=sum(chunk.pending for chunk in blamed),
         deaths=max(count_deaths(store, chunk, known, now=now, is_dead=is_dead) for chunk in worst),
-        is_suspected=any(lease.is_suspect(_weight(chunk, now, is_dead)) for chunk in blamed),
+        is_suspected=any(_weight(chunk, now, is_dead) >= SUSPECT for chunk in blamed),
     )
 
 

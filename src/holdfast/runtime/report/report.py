@@ -7,21 +7,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core import canonical
+from holdfast.core.counts import StateCounts, Totals
 from holdfast.core.course import EMPTY, FINDINGS, OVER_TOLERANCE, End, word_of
 from holdfast.core.errors import Incomplete, UsageError
-from holdfast.core.model import Batch, Chunk, Course, Key, Kind, State
+from holdfast.core.model import Chunk, Course, Key, Kind, State
 from holdfast.core.plain import Plain
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import allowed as allowed_dead
 from holdfast.runtime.define.policy import Tolerance
-from holdfast.runtime.engine.ledger import Figures
-from holdfast.runtime.operate.reconcile import reconcile
-from holdfast.runtime.status import statistics, status
-from holdfast.runtime.status.forecast import Forecast, PastAttempts, recent_commits
-from holdfast.runtime.status.orphans import Blame
-from holdfast.runtime.status.statistics import read_savings
+from holdfast.runtime.report import lifecycle, statistics, status
+from holdfast.runtime.report.forecast import Forecast, PastAttempts, recent_commits
+from holdfast.runtime.report.orphans import Blame
+from holdfast.runtime.report.reconcile import reconcile
+from holdfast.runtime.report.statistics import read_savings
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
@@ -178,8 +179,8 @@ class Report(Plain):
     interrupted, paused, over tolerance, or open where nothing ran."""
     why: str
     """What to know about the state, and what to do next."""
-    counts: status.StateCounts
-    totals: statistics.Totals
+    counts: StateCounts
+    totals: Totals
     forecast: Forecast
     this_run: ThisRun
     saved: Saved
@@ -314,25 +315,21 @@ class Report(Plain):
     @staticmethod
     def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
         """How a batch stands, without a run."""
-        return make(pipeline, batch, run=None, reason="", tolerated=0)
+        return make(pipeline, pipeline.store, batch, run=None, reason="", tolerated=0)
 
 
 def _restore(facts: dict[str, Any]) -> Report:
     return Report(**{**facts, "stages": _frozen(facts["stages"])})
 
 
-def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reason: str,
+def make(pipeline: "PipelineDefinition", store: Store, name: str, *, run: Figures | None, reason: str,
          tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
          failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
     """The report of a batch as it stands in the store."""
-    store = pipeline.store
-    batch = find_batch(store, name)
-    if batch is None:
-        known = ", ".join(repr(b.name) for b in store.batches()[-5:]) or "none"
-        raise UsageError(f"there is no batch {name!r} in {store.url}; the last ones are: {known}")
-    now, named = status.snapshot(store, batch, brief=True), pipeline.store_named
+    batch = lookup.batch_named(store, name)
+    now, named = status.snapshot(store, batch, brief=True), pipeline.store_name
     if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is Course.PAUSED else now.halted
     allowed = allowed_dead(tolerated, now.counts.expected)
@@ -356,7 +353,7 @@ def make(pipeline: "PipelineDefinition", name: str, *, run: Figures | None, reas
         this_run=_this_run(run, rewound, now.counts.done),
         saved=_saved(store, run, store.chunks(batch.id) if began_with else (), began_with, len(now.stages)),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
-        stages=_stage_facts(store, batch),
+        stages=_frozen(lifecycle.completed_stages(store, batch)),
         tolerated=allowed,
         warnings=(
             *_told_once(warnings, now.blame),
@@ -575,12 +572,6 @@ def _dead(store: Store, batch: Any, stages: tuple[str, ...]) -> tuple[DeadLetter
         if len(found) == DEAD_SHOWN:
             break
     return tuple(found)
-
-
-def _stage_facts(store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
-    from holdfast.runtime.engine.hooks import completed_stages
-
-    return _frozen(completed_stages(store, batch))
 
 
 def _frozen(stages: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:

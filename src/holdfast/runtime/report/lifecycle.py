@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.course import HALTS, to_note
@@ -18,6 +18,7 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, each_checkpoint, find_batch, is_settled
 
 HALTED = "halted"
+STAGE_COMPLETED = "stage_completed"
 TOLERANCE = "tolerance"
 
 
@@ -247,3 +248,12 @@ def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
         store.amend(commit.batch, to_note(LATE, body, once=True, events=[warning]), actor=owner)
         log.warning("chunk %d of batch %d: %s", commit.chunk, commit.batch, text)
     return len(seen)
+
+
+def completed_stages(store: Store, batch: Batch) -> dict[str, dict[str, Any]]:
+    """What is recorded about complete stages, the newest for each."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in forward(store, batch, STAGE_COMPLETED):
+        facts = entry.note
+        found[facts.pop("stage")] = facts
+    return found

@@ -16,7 +16,7 @@ from holdfast.core.model import Batch, Chunk, State
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
-from holdfast.runtime.status.attempts import ENDS, was_run
+from holdfast.runtime.report.attempts import ENDS, was_run
 from holdfast.stores.base import Store
 
 STAGE_BITS = 6

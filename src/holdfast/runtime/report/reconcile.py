@@ -4,94 +4,42 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.course import End, to_note
-from holdfast.core.errors import StoreError, UsageError
+from holdfast.core.errors import StoreError
 from holdfast.core.limits import FINDINGS
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, Kind, NewItem, State
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, Kind, State
 from holdfast.core.verify import RECONCILED, Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
-from holdfast.runtime.define import definition
-from holdfast.runtime.define.options import KeyFrom
-from holdfast.runtime.define.schema import Schema
-from holdfast.runtime.define.stage import sinks_among
-from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.journal import backward
-from holdfast.runtime.lifecycle import conclude_end, is_empty
 from holdfast.runtime.partitions import kind_of
+from holdfast.runtime.report import status
+from holdfast.runtime.report.lifecycle import conclude_end, is_empty
 from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.status import status
 from holdfast.runtime.verify import ownership
 from holdfast.runtime.verify.inspector import sinks_of
 from holdfast.runtime.verify.observe import Extras, Observer
-from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, chunk_of, each_item, find_batch, is_settled
-from holdfast.stores.seen import SeenKeys
-
-if TYPE_CHECKING:
-    from holdfast.runtime.define.pipeline import PipelineDefinition
-
-
-GROUP = 2_000
-"""Keys that are looked up at once."""
-
-
-class SourceKeys:
-    """Reads a source in groups, by key. What was seen is kept as one bit for each item."""
-
-    def __init__(self, store: Store, batch: Batch, schema: Schema, items: Iterable[Any], key: KeyFrom) -> None:
-        self._store, self._batch, self._items = store, batch, items
-        identity = definition.remembered_identity(batch)
-        if identity == "new":
-            raise UsageError(f"every item of batch {batch.name!r} is new each time it is read: its source cannot be "
-                             "compared with it; leave the source away")  # fmt: skip
-        found = definition.remembered_key(batch, key, identity)
-        definition.check_key(batch, found, identity)
-        self._ingester = Ingester(store, batch, schema, key=found, identity=identity, changed="keep", owner="",
-                                  rerun=lambda n, item: None)  # fmt: skip
-        self.keys = 0
-
-    def findings(self) -> Iterator[Finding]:
-        seen, strangers = bytearray((self._batch.admitted + 7) // 8), SeenKeys()
-        try:
-            for group in self._ingester.groups(self._items, GROUP):
-                known = self._store.known(self._batch.id, group)
-                for n, _ in known.values():
-                    if n < self._batch.admitted:
-                        self.keys += not seen[n >> 3] & 1 << (n & 7)
-                        seen[n >> 3] |= 1 << (n & 7)
-                fresh = [item for index, item in enumerate(group) if index not in known]
-                first = [item for item, sight in zip(fresh, strangers.look(fresh), strict=True) if sight == "new"]
-                self.keys += len(first)
-                yield from map(_never_created, first)
-        finally:
-            strangers.close()
-        yield from self._unknown(seen)
-
-    def _unknown(self, seen: bytearray) -> Iterator[Finding]:
-        if self.keys_seen(seen) == self._batch.admitted:
-            return
-        for item in each_item(self._store, self._batch.id, hi=self._batch.admitted):
-            if not seen[item.n >> 3] & 1 << (item.n & 7):
-                why = "it was admitted, and the source does not have it"
-                yield Finding(what=What.UNKNOWN, n=item.n, key=item.key, why=why)
-
-    @staticmethod
-    def keys_seen(seen: bytearray) -> int:
-        return int.from_bytes(seen, "little").bit_count()
-
-
-def _never_created(item: NewItem) -> Finding:
-    why = "the source has it, and it was never admitted"
-    return Finding(what=What.NEVER_CREATED, key=canonical.key_text(item.key), why=why)
-
+from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, chunk_of, find_batch, is_settled
 
 TRIES = 3
 """How often a batch is looked at that changes while it is looked at."""
 Findings = Callable[[], Iterator[Finding]]
+
+
+class ComparedKeys(Protocol):
+    """The keys of a source, compared with those of a batch."""
+
+    keys: int
+    """How many the source has, once they were compared."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what either has and the other has not."""
+
+
 SETTLED = (State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED)
 
 
@@ -101,7 +49,7 @@ def reconcile(
     *,
     sinks: Mapping[int, Sink] | None = None,
     how: How = "quick",
-    source: SourceKeys | None = None,
+    source: ComparedKeys | None = None,
     allow_empty: bool = False,
     chunks: list[Chunk] | None = None,
 ) -> Reconciliation:
@@ -132,7 +80,7 @@ def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how
 
 class _Reconciler:
     def __init__(
-        self, store: Store, sinks: Mapping[int, Sink], how: How, source: SourceKeys | None, allow_empty: bool
+        self, store: Store, sinks: Mapping[int, Sink], how: How, source: ComparedKeys | None, allow_empty: bool
     ) -> None:
         self._store, self._sinks, self._how, self._source = store, sinks, how, source
         self._allow_empty = allow_empty
@@ -229,20 +177,6 @@ def _miscounted(chunks: Sequence[Chunk], states: Mapping[State, int]) -> Iterato
         if told != states[state]:
             why = f"the chunks say that {told:,} items are {state}, the items themselves are {states[state]:,}"
             yield Finding(what=What.MISCOUNTED, why=why)
-
-
-def compare_with_pipeline(
-    pipeline: "PipelineDefinition", batch: Batch, items: Iterable[Any] | None, key: KeyFrom, *, full: bool, given: bool
-) -> Reconciliation:
-    """The reconciliation. `given`: the items were given by hand, so that it is an error if they cannot be compared."""
-    store, stages = pipeline.store, pipeline.stages
-    identity = definition.remembered_identity(batch)
-    keyed = definition.keyed_by(definition.remembered_key(batch, key, identity), identity)
-    definition.check(batch, pipeline.name, definition.describe(pipeline.name, stages, keyed), reads_items=False)
-    source = None
-    if items is not None and (given or identity != "new"):
-        source = SourceKeys(store, batch, stages[0].input, items, key)
-    return reconcile(store, batch, sinks=sinks_among(stages), how="full" if full else "quick", source=source)
 
 
 NO_SINKS: Mapping[int, Sink] = {}

@@ -21,7 +21,7 @@ from holdfast.core.model import Batch, Chunk, State
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_over
-from holdfast.runtime.status.attempts import (
+from holdfast.runtime.report.attempts import (
     AttemptReader,
     Block,
     Column,
@@ -110,36 +110,6 @@ class Statistics(Plain):
     overall: StageStatistics
     passes: int = field(default=1, compare=False)
     """How often the journal was read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals(Plain):
-    """What the rows of the chunks say: cheap enough for a live view, whatever the size of the batch."""
-
-    attempts: int
-    usd: Decimal
-    tokens: int
-    seconds: float
-    settled: int
-    mean_usd: Decimal | None
-    """Per item that is settled."""
-    mean_seconds: float | None
-
-
-def totals(chunks: Sequence[Chunk]) -> Totals:
-    """The totals of a batch, from its chunks alone."""
-    spent = sum(chunk.counts.spent for chunk in chunks)
-    seconds = sum(chunk.counts.seconds for chunk in chunks)
-    settled = sum(chunk.counts.settled for chunk in chunks)
-    return Totals(
-        attempts=sum(chunk.counts.attempts for chunk in chunks),
-        usd=canonical.to_usd(spent),
-        tokens=sum(chunk.counts.tokens for chunk in chunks),
-        seconds=seconds,
-        settled=settled,
-        mean_usd=canonical.to_usd(round(Fraction(spent, settled))) if settled else None,
-        mean_seconds=seconds / settled if settled else None,
-    )
 
 
 def collect(store: Store, batch: Batch, *, held: int = HELD_NUMBERS) -> Statistics:

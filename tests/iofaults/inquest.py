@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.core import journal
 from holdfast.core.model import Batch, State, chain_of_batch
-from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import audit
+from holdfast.runtime.report import lifecycle
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.stores.base import each_entry, each_item, each_output, find_batch
 from holdfast.stores.sqlite import SqliteStore
@@ -42,7 +42,7 @@ def hold(folder: Path, runs: int) -> list[str]:
         entries = [entry for chunk in store.chunks(batch.id) for entry in each_entry(store, chunk.id)]
         complaints += look_at_items(store, batch.id) + look_at_effects(folder, entries, runs)
         complaints += look_at_acks(folder, entries)
-        notes = [e for e in each_entry(store, chain_of_batch(batch.id)) if kind_of(e) == hooks.KIND]
+        notes = [e for e in each_entry(store, chain_of_batch(batch.id)) if kind_of(e) == lifecycle.STAGE_COMPLETED]
         if len(notes) != 1:
             complaints.append(f"the completion is noted {len(notes)} times")
         return complaints + look_at_end(store, batch) + look_at_files(folder)

@@ -21,8 +21,8 @@ from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.runtime.acts import By
-from holdfast.runtime.engine import hooks
 from holdfast.runtime.operate import operations
+from holdfast.runtime.report import lifecycle
 from holdfast.runtime.sinks import Evidence, Files, Provenance
 from holdfast.stores import owners
 from holdfast.stores.base import each_entry, find_batch
@@ -84,7 +84,7 @@ class Life:
             self.ack("redriven", count=done)
             self.work(store, batch)
         with self.verb("note"):
-            store.amend(batch.id, to_note(hooks.KIND, COMPLETED, once=True), actor=self.owner)
+            store.amend(batch.id, to_note(lifecycle.STAGE_COMPLETED, COMPLETED, once=True), actor=self.owner)
         self.ack("noted")
         self.end(store, batch)
         with self.verb("close"):
@@ -216,7 +216,7 @@ class Life:
         try:
             batch = find_batch(self.store, "life")
             if batch is not None:
-                self.store.amend(batch.id, to_note(hooks.KIND, COMPLETED, once=True), actor=self.owner)
+                self.store.amend(batch.id, to_note(lifecycle.STAGE_COMPLETED, COMPLETED, once=True), actor=self.owner)
                 self.ack("noted")
         except HoldfastError as error:
             return f"refused: {error}"

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import ChunkId, Lease
-from holdfast.runtime.engine import heartbeat as heartbeat_module
-from holdfast.runtime.engine.heartbeat import FAILURES, Heartbeat
+from holdfast.runtime.engine import leases as heartbeat_module
+from holdfast.runtime.engine.leases import FAILURES, Heartbeat
 from holdfast.stores.memory import MemoryStore
 
 

@@ -25,7 +25,7 @@ from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite
 from holdfast.runtime.engine.exchange import Deadline
-from holdfast.runtime.engine.heartbeat import Heartbeat
+from holdfast.runtime.engine.leases import Heartbeat
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.engine.stages import StageDriver
 from holdfast.stores.base import Receipt

@@ -8,7 +8,7 @@ from holdfast.core.errors import CommitUnknown
 from holdfast.core.journal import GENESIS, link
 from holdfast.core.limits import SENDS
 from holdfast.core.model import BatchId, ChunkId, Commit, CommitRefusal, Entry
-from holdfast.runtime.engine.commits import write
+from holdfast.runtime.engine.leases import write
 from holdfast.stores.base import LANDED, Receipt
 from holdfast.stores.memory import MemoryStore
 

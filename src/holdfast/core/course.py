@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import Conflict, DefinitionChanged, Refused, UsageError
 from holdfast.core.journal import Opened, Reopened, Sealed, Steered, encode_body
-from holdfast.core.model import Batch, Chunk, Counts, Course, DeadLimit, Event, ItemNo, Key, Place
+from holdfast.core.model import Batch, Chunk, Counts, Course, DeadLimit, Event, ItemNo, Key, Kind, Place
 
 replace = msgspec.structs.replace
 
@@ -130,6 +130,15 @@ def to_reopen(reason: str) -> Decide:
 def stage_count(definition: bytes) -> int:
     """Return how many stages a definition has."""
     return len(decode(definition)["stages"])
+
+
+def kind_of(batch: Batch, chunks: Sequence[Chunk]) -> Kind:
+    """Return what a batch consists of: as its first chunk says, and before there is one, as it was opened."""
+    if chunks:
+        return chunks[0].kind
+    stages = decode(batch.definition)["stages"]
+    has_source = len(stages) == 1 and isinstance(stages[0], dict) and stages[0].get("source") is not None
+    return Kind.PARTITIONS if has_source else Kind.ITEMS
 
 
 def check_redefinition(batch: Batch, definition: bytes) -> None:

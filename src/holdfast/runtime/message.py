@@ -31,7 +31,6 @@ from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.calls import current_batch
-from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment, clock
@@ -39,6 +38,7 @@ from holdfast.runtime.engine.driver import Beside, HoldDriver, Left, LoneHold
 from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
 from holdfast.runtime.engine.gate import ask
 from holdfast.runtime.engine.hold import trouble_of
+from holdfast.runtime.engine.hooks import tell_buried
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
@@ -238,7 +238,7 @@ class Processor:
             self.ingester.settle_changed([item], ingest.sort_out([item], known, 0)[1])
         n = known[0][0] if known else admitted.lo
         if not known and admitted.dead:
-            self._tell_failure(n)
+            self._tell_buried(n)
         self._has_written = not known
         result = self._bring_on(n)
         if result.is_finished:
@@ -324,7 +324,7 @@ class Processor:
             return stored
         sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
         if send_back(self.store, self.batch, [sent], By(actor=self.owner, reason=decision.why)).buried:
-            self._tell_failure(n)
+            self._tell_buried(n)
         return self._stored(n)
 
     # -- bringing it on -----------------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ class Processor:
             return None
         self._publish(settled)
         if settled.events:
-            self._tell_failure(outcome.item.n)
+            self._tell_buried(outcome.item.n)
         if (trouble := trouble_of(outcome, "hand the item over again")) is not None:
             raise trouble
         if not goes_on:
@@ -497,15 +497,8 @@ class Processor:
             return self._answer(now)
         return describe_item(now, self.stages, state=AGAIN, why="another process had it in hand until now")
 
-    def _tell_failure(self, n: ItemNo) -> None:
-        stored = self._stored(n)
-        stage, place = self.stages[min(stored.place.stage, len(self.stages) - 1)], stored.place
-        letter = DeadLetter(stored.key, n, stage.name, place.code, place.reason, place.attempt)
-        for hook in (stage.hooks.on_failure, self.pipeline.hooks.on_failure):
-            try:
-                hook.call(letter)
-            except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was told about
-                log.warning("%s raised %s for item %r: %s", hook.what, type(error).__name__, letter.key, error)
+    def _tell_buried(self, n: ItemNo) -> None:
+        tell_buried(self.pipeline, self.store, self.batch.name, [n])
 
 
 def _is_main() -> bool:

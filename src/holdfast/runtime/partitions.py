@@ -138,13 +138,6 @@ def _past(header: journal.Header, position: journal.Position, reason: str = "", 
                 digest=position.digest, is_end=is_end, spend=spend)  # fmt: skip
 
 
-def kind_of(batch: Batch, chunks: Sequence[Chunk]) -> Kind:
-    """Return what a batch consists of: as its first chunk says, and before there is one, as it was opened."""
-    if chunks:
-        return chunks[0].kind
-    return Kind.ITEMS if _source(batch) is None else Kind.PARTITIONS
-
-
 def kind_by_number(chunks: Sequence[Chunk]) -> Callable[[int], Kind]:
     """Return what tells the kind of an item by its number."""
     starts = [chunk.lo for chunk in chunks]

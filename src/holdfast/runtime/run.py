@@ -1,31 +1,33 @@
 """One run of one batch: it is opened, worked on, closed, and told about."""
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import course
-from holdfast.core.course import End
+from holdfast.core import canonical, course, journal
+from holdfast.core.course import End, to_note
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Batch, Chunk, Course
+from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
+from holdfast.runtime.define.schema import raw_bytes
 from holdfast.runtime.define.stage import Stage, sinks_among
 from holdfast.runtime.engine.control import ENDED_FOR_GOOD
-from holdfast.runtime.engine.hooks import complete_stages, hook_failure
 from holdfast.runtime.engine.session import Session, naming_outputs
 from holdfast.runtime.operate import changed_code, steer
 from holdfast.runtime.operate.source_keys import SourceKeys
-from holdfast.runtime.report import lifecycle
+from holdfast.runtime.report import lifecycle, statistics
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.report import Report, make
 from holdfast.runtime.text import command, in_utc
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.ownership import Ownership
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, each_item
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
@@ -242,3 +244,48 @@ class Closing:
         except Refused as refused:
             raise Refused(f"{refused}; and it is not what it was: {', '.join(found.unexplained)}") from None
         return found
+
+
+def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: str) -> list[str]:
+    """Run the `after` hooks of every stage that has nothing left to do, unless what became of its items is recorded
+    already. Return what went wrong in hooks: their stages are not recorded, and the next run calls them again."""
+    failed: list[str] = []
+    if not any(stage.hooks.after.functions for stage in stages) or batch.ingested_at is None:
+        return failed
+    first_open = min((r.place.stage for r in each_item(store, batch.id, state=State.PENDING)), default=len(stages))
+    known = lifecycle.completed_stages(store, batch)
+    facts = statistics.collect(store, batch)
+    for index, stage in enumerate(stages[:first_open]):
+        told = facts.stages[index]
+        standing = {"runs": told.runs, "outcomes": dict(sorted(told.outcomes.items()))}
+        if _is_recorded(known.get(stage.name, {}), batch.admitted, standing):
+            continue
+        try:
+            returned = [value for value in stage.hooks.after.call(told) if value is not None]
+        except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything
+            failed.append(hook_failure(f"the hook after stage {stage.name!r}", error))
+            continue
+        note = {
+            "stage": stage.name,
+            "items": batch.admitted,
+            "standing": standing,
+            "completed_at": datetime.fromtimestamp(time.time(), UTC).isoformat(),
+            "metadata": canonical.decode(raw_bytes(returned[0] if len(returned) == 1 else returned))
+            if returned
+            else None,
+        }
+        body = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode(note)))
+        store.amend(batch.id, to_note(lifecycle.STAGE_COMPLETED, body), actor=actor)
+    return failed
+
+
+def hook_failure(what: str, error: Exception) -> str:
+    """Return what a report says of a hook that raised."""
+    log.error("%s failed", what, exc_info=error)
+    return f"{what} failed: {type(error).__name__}: {error}; the work is recorded, and the next run calls it again"
+
+
+def _is_recorded(known: dict[str, Any], items: int, standing: dict[str, Any]) -> bool:
+    """Whether the stage was complete with these items and what has become of them; records of older versions have only
+    the number of items."""
+    return known.get("items") == items and known.get("standing", standing) == standing

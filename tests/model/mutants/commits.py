@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.model import Chunk, Commit
-from holdfast.runtime.engine.commits import Sending
+from holdfast.runtime.engine.leases import Sending
 from holdfast.stores.base import Receipt, has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulator.worker import SimulatedWorker

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.core.course import kind_of
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Kind
 from holdfast.interfaces.cli import render
@@ -25,7 +26,7 @@ from holdfast.interfaces.cli.cursor import show_plan
 from holdfast.runtime import lookup
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import operations, resolution
-from holdfast.runtime.partitions import is_partition, kind_of, standings
+from holdfast.runtime.partitions import is_partition, standings
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report.overview import partition_in_words
 from holdfast.stores.base import Store

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.core.model import Item
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.engine.exchange import Answer, Portion
-from holdfast.runtime.engine.heartbeat import HeldLease
+from holdfast.runtime.engine.leases import HeldLease
 from holdfast.runtime.sinks.base import Identity
 
 clock = time.monotonic

@@ -20,10 +20,9 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Reached, Settled
 from holdfast.runtime.engine.assignment import Assignment, clock
-from holdfast.runtime.engine.commits import new_commit_id, write
 from holdfast.runtime.engine.exchange import NEVER, Answer, CheckpointReached, Deadline
-from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
 from holdfast.runtime.engine.hold import Hold, Saving
+from holdfast.runtime.engine.leases import Heartbeat, HeldLease, new_commit_id, write
 from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.stores.base import Idle, Receipt, Store
 

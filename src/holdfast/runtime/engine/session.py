@@ -15,15 +15,14 @@ from holdfast.core.model import Batch, Chunk, ItemNo, Kind, NewItem, State, Want
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.commits import new_commit_id
 from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interrupts, Role
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite, Purse
 from holdfast.runtime.engine.exchange import Rules
 from holdfast.runtime.engine.gate import Gate
-from holdfast.runtime.engine.heartbeat import Heartbeat
-from holdfast.runtime.engine.hooks import FailureHooks
+from holdfast.runtime.engine.hooks import tell_buried
 from holdfast.runtime.engine.ingester import Ingester, none_given
+from holdfast.runtime.engine.leases import Heartbeat, new_commit_id
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.progress import Progress
@@ -66,7 +65,6 @@ class Session:
         self.warnings: list[str] = []
         self.left_alone: recheck.LeftAlone | None = None
         """Dead letters that came again with another payload."""
-        self.failures = FailureHooks(pipeline, store, options.batch, self.warnings)
 
     def count(self, chunks: list[Chunk]) -> Ledger:
         """Begin the figures of the run with the batch as it was before it."""
@@ -89,7 +87,7 @@ class Session:
                                   on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
             desk = self._desk(batch, stages, ledger, grace)
             with ExitStack() as ends:  # the last is ended first
-                ends.callback(self.failures.tell, ledger.buried)
+                ends.callback(self._tell_buried)
                 ends.callback(self._close_inspector)
                 gate = self._gate(desk, ends)
                 worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
@@ -299,7 +297,11 @@ class Session:
                 told = True
                 log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
             self.control.watch_deadline(0.0)  # the worker does too, unless a hook or a hanging disk keeps it
-            self.failures.tell(ledger.buried)
+            self._tell_buried()
+
+    def _tell_buried(self) -> None:
+        if self.ledger.buried:
+            self.warnings += tell_buried(self.pipeline, self.store, self.options.batch, self.ledger.buried)
 
     def _join(self, worker: Role) -> None:
         """Wait for the worker; after a second signal, no longer than a moment: something may keep it."""

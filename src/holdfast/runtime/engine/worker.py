@@ -17,13 +17,12 @@ from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.settle import NOTHING, booked
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.commits import write
 from holdfast.runtime.engine.control import Control, Role
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import NEVER
 from holdfast.runtime.engine.gate import Gate
-from holdfast.runtime.engine.heartbeat import Heartbeat, HeldLease
 from holdfast.runtime.engine.hold import Hold
+from holdfast.runtime.engine.leases import Heartbeat, HeldLease, write
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished, Refusal, Tried, Unable
 from holdfast.runtime.engine.stages import StageDriver

@@ -13,12 +13,12 @@ from itertools import chain
 from typing import Any
 
 from holdfast.core import canonical
+from holdfast.core.course import kind_of
 from holdfast.core.errors import Permanent, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, Kind, Output, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.define.schema import Invalid, Schema
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.partitions import kind_of
 from holdfast.runtime.sinks.base import Evidence, Provenance
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership

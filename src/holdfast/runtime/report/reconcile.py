@@ -8,14 +8,13 @@ from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.course import End, to_note
+from holdfast.core.course import End, kind_of, to_note
 from holdfast.core.errors import StoreError
 from holdfast.core.limits import FINDINGS
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, Kind, State
 from holdfast.core.verify import RECONCILED, Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import backward
-from holdfast.runtime.partitions import kind_of
 from holdfast.runtime.report import status
 from holdfast.runtime.report.lifecycle import conclude_end, is_empty
 from holdfast.runtime.sinks.base import Sink

@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from holdfast.core import acts
 from holdfast.core.counts import StateCounts, Totals, count, totals
-from holdfast.core.course import ENDED, End, end_of, word_of
+from holdfast.core.course import ENDED, End, end_of, kind_of, word_of
 from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, Chunk, Counts, Course, Kind, State
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.partitions import kind_of, rows_by_state
+from holdfast.runtime.partitions import rows_by_state
 from holdfast.runtime.report import lifecycle, orphans
 from holdfast.runtime.report.forecast import (
     NOTHING_LEFT,
@@ -115,7 +115,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
     """Return the batch as it is now. `brief`: of one with nothing left to do, without what its last commits tell."""
     chunks, now = store.chunks(batch.id), store.now()
     counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
-    kind = chunks[0].kind if chunks else kind_of(batch, chunks)
+    kind = kind_of(batch, chunks)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES)) if counts.pending or not brief else None
     is_empty = not counts.pending and lifecycle.is_empty(store, batch, chunks)
     may_continue = bool(counts.pending) or batch.ingested_at is None

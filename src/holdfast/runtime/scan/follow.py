@@ -28,11 +28,11 @@ from holdfast.core.settle import NOTHING
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import Signals
 from holdfast.runtime.engine.assignment import Assignment
-from holdfast.runtime.engine.commits import new_commit_id
 from holdfast.runtime.engine.control import Control, Interrupts
 from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.engine.hold import killed_text, trouble_of
-from holdfast.runtime.engine.hooks import FailureHooks
+from holdfast.runtime.engine.hooks import tell_buried
+from holdfast.runtime.engine.leases import new_commit_id
 from holdfast.runtime.partitions import payload_of, standings
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scan.converge import Gathered
@@ -266,7 +266,6 @@ class Following:
         self.pipeline, self.stage = pipeline, stage
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline, stage, batch=found, lease=lease, heartbeat=heartbeat)
-        self.failures = FailureHooks(pipeline, pipeline.store, batch, [])
         self._away_since: float | None = None
         """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""
 
@@ -297,7 +296,7 @@ class Following:
         try:
             yield
         finally:
-            self.failures.tell(self.follower.buried)
+            tell_buried(self.pipeline, self.pipeline.store, self.follower.batch.name, self.follower.buried)
 
     def stay(self, poll: float, control: Control, show: Callable[[Tick], None], signals: Signals) -> Tick:
         """Tick for ever: until somebody says stop, the time is up, or a person has to act. A tick that did something,

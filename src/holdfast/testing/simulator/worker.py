@@ -19,7 +19,6 @@ from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
-from holdfast.runtime.engine.commits import Sending
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import (
     Appetite,
@@ -32,6 +31,7 @@ from holdfast.runtime.engine.dispatch import (
     StageQueue,
 )
 from holdfast.runtime.engine.hold import Hold, Saving
+from holdfast.runtime.engine.leases import Sending
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation

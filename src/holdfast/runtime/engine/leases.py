@@ -1,4 +1,5 @@
-"""Staying alive: one thread renews every lease of this process in one write.
+"""The leases of a process and what is written under them: one thread renews all of them in one write, and a commit is on
+its way until it is known what became of it.
 
 A renewal that finds another owner or fence says that the lease is lost: its handlers are told to stop, and nothing of
 it is committed. Several failed renewals in a row stop the run. A lease under which nothing was committed for the grace
@@ -6,15 +7,17 @@ period is no longer renewed, so that a handler that hangs for ever does not hold
 """
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from holdfast.core.errors import StoreError
+from holdfast.core.errors import CommitUnknown, StoreError
 from holdfast.core.lease import check_times
-from holdfast.core.model import ChunkId, Lease
+from holdfast.core.limits import SENDS
+from holdfast.core.model import ChunkId, Commit, CommitRefusal, Lease
 from holdfast.runtime.engine.exchange import Beat
-from holdfast.stores.base import Store
+from holdfast.stores.base import LANDED, Receipt, Store, has_landed
 
 log = logging.getLogger("holdfast.heartbeat")
 
@@ -127,3 +130,50 @@ class Heartbeat:
             except Exception as error:  # noqa: BLE001 - a run whose leases nobody renews must not go on unawares
                 self._on_trouble(f"its heartbeat failed: {type(error).__name__}: {error}")
                 return
+
+
+UNKNOWN = Receipt(landed=False, reason=CommitRefusal.UNKNOWN)
+
+
+class Sending:
+    """Commits on their way to a store.
+
+    After a lost reply the same commits are sent again: a store takes each once, by its id, and answers for those that
+    had landed before. So finished work is not done again because a reply was lost. Where no reply ever comes, the
+    chains are looked at in the end, and what is not in them is left as unknown.
+    """
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self._receipts: list[Receipt] = []
+        self._sends = 0
+        self.left = list(commits)
+
+    def heard(self, receipts: Sequence[Receipt]) -> None:
+        """Take the answer of the store: nothing is left to send."""
+        self._receipts, self.left = list(receipts), []
+
+    def unheard(self, landed: Callable[[Commit], bool]) -> None:
+        """No reply came: send again, some times. Then `landed` looks each commit up without writing anything."""
+        self._sends += 1
+        if self._sends >= SENDS:
+            self.heard([LANDED if landed(commit) else UNKNOWN for commit in self.left])
+
+    def receipts(self) -> list[Receipt]:
+        """Return what became of each commit, in the order in which they were given."""
+        return self._receipts
+
+
+def write(store: Store, commits: Sequence[Commit]) -> list[Receipt]:
+    """Write commits and return what became of each."""
+    sending = Sending(commits)
+    while sending.left:
+        try:
+            sending.heard(store.commit(sending.left))
+        except CommitUnknown:
+            sending.unheard(lambda commit: has_landed(store, commit))
+    return sending.receipts()
+
+
+def new_commit_id() -> bytes:
+    """Draw the id of a commit."""
+    return os.urandom(16)

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.define.stage import Stage
     from holdfast.runtime.functions import lambda_handler
     from holdfast.runtime.message import Processed
-    from holdfast.runtime.operate.plan import Plan
     from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.plan import Plan
     from holdfast.runtime.report.report import Report, Result
     from holdfast.runtime.scan.scan import Scan, ScanReport
     from holdfast.runtime.scan.tick import Tick
@@ -88,7 +88,7 @@ _HOMES = {
     "runtime.define.stage": ("Stage",),
     "runtime.functions": ("lambda_handler",),
     "runtime.message": ("Processed",),
-    "runtime.operate.plan": ("Plan",),
+    "runtime.plan": ("Plan",),
     "runtime.pipeline": ("Pipeline",),
     "runtime.report.report": ("Report", "Result"),
     "runtime.scan.scan": ("Scan", "ScanReport"),

@@ -15,8 +15,8 @@ ORDER = (
     *("stores.memory", "stores.sqlite", "stores.buckets", "stores.bucket", "stores.open"),
     *("runtime.text", "runtime.lookup", "runtime.journal", "runtime.acts"),
     *("runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.partitions", "runtime.events"),
-    *("runtime.define", "runtime.verify", "runtime.report", "runtime.engine"),
-    *("runtime.operate", "runtime.message", "runtime.run", "runtime.pipeline"),
+    *("runtime.define", "runtime.verify", "runtime.report", "runtime.operate", "runtime.engine"),
+    *("runtime.plan", "runtime.recover", "runtime.message", "runtime.pipeline"),
     *("runtime.scan", "runtime.functions", "runtime.importers"),
     *("", "interfaces", "__main__", "testing"),
 )

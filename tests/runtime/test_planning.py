@@ -17,7 +17,7 @@ from holdfast.core.model import Course
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate import operations
-from holdfast.runtime.operate.plan import Plan
+from holdfast.runtime.plan import Plan
 from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock

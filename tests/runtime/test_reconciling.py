@@ -17,8 +17,8 @@ from holdfast.core.model import Claim, State, Want
 from holdfast.core.verify import What
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
-from holdfast.runtime.engine import ingester
-from holdfast.runtime.operate import operations, repair, source_keys
+from holdfast.runtime.engine import ingester, source_keys
+from holdfast.runtime.operate import operations, repair
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report.reconcile import reconcile, repairable
 from holdfast.runtime.sinks.base import Evidence

@@ -16,7 +16,7 @@ from holdfast.core.verify import What
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.operate import audit, operations
-from holdfast.runtime.operate.recover import set_aside
+from holdfast.runtime.recover import set_aside
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.names import FOLDER
 from holdfast.runtime.sinks.rivals import Names, NamesHolder

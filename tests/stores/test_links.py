@@ -9,7 +9,8 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.model import BatchId, Claim, Want
-from holdfast.runtime.operate import doctor, recover
+from holdfast.runtime import recover
+from holdfast.runtime.operate import doctor
 from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore, safety
 from holdfast.testing.conformance.kit import DEFINITION, new_item

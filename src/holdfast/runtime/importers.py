@@ -24,10 +24,10 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.operate.cursors import Planting, Seed, check_free
-from holdfast.runtime.operate.recover import Recovery
 from holdfast.runtime.operate.state_document import check_version, plain_object
 from holdfast.runtime.partitions import IMPORTED, payload_of
 from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.recover import Recovery
 from holdfast.runtime.scan.partition import PartitionStage
 from holdfast.runtime.scan.rows import Shape
 from holdfast.runtime.scan.scan import Scan

@@ -11,7 +11,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
-from holdfast.runtime import lookup
+from holdfast.runtime import lookup, plan
 from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
@@ -28,16 +28,16 @@ from holdfast.runtime.define.options import (
 from holdfast.runtime.define.pipeline import PipelineDefinition, check_name
 from holdfast.runtime.define.policy import Budget, Tolerance
 from holdfast.runtime.define.stage import Where, sinks_among
-from holdfast.runtime.engine import remote
+from holdfast.runtime.engine import remote, source_keys
 from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.run import Run
 from holdfast.runtime.events import Target, delivering, receivers
 from holdfast.runtime.message import Processed, Processor
-from holdfast.runtime.operate import plan, source_keys, steer
-from holdfast.runtime.operate.plan import Plan
-from holdfast.runtime.operate.recover import Recovery, preview, recover
+from holdfast.runtime.operate import steer
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.recover import Recovery, preview, recover
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report.report import Report
-from holdfast.runtime.run import Run
 from holdfast.runtime.text import Duration
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of

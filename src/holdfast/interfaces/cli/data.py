@@ -29,7 +29,7 @@ from holdfast.interfaces.cli.common import (
     with_manner,
 )
 from holdfast.interfaces.cli.target import load, load_scan
-from holdfast.runtime import importers, lookup
+from holdfast.runtime import importers, lookup, recover
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.events import Envelope, Envelopes, Undelivered, deliver_all, encode, receiver
@@ -38,7 +38,6 @@ from holdfast.runtime.operate import audit as auditing
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import evidence as bundles
 from holdfast.runtime.operate import export as exporting
-from holdfast.runtime.operate import recover
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.scan.scan import Scan
 from holdfast.runtime.sinks.names import safe_name

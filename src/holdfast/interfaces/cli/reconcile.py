@@ -33,8 +33,8 @@ from holdfast.runtime import lookup
 from holdfast.runtime.define.options import allowed, tolerance_of
 from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.operate import repair
-from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report import status as standing

@@ -13,8 +13,8 @@ from holdfast.core.limits import MONEY_DIGITS
 from holdfast.core.model import Batch
 from holdfast.runtime.journal import backward
 from holdfast.runtime.operate.identity import refuse_changed_batch
-from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import payload_of, standings
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report.forecast import RunForecast
 from holdfast.runtime.scan import follow

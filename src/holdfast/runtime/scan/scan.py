@@ -20,9 +20,9 @@ from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.exchange import NEVER
 from holdfast.runtime.events import Target, delivering
 from holdfast.runtime.operate.identity import accept_corrected, grown, refuse_changed_batch
-from holdfast.runtime.operate.plan import Plan
 from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.report.report import Report
 from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather

@@ -18,8 +18,8 @@ from holdfast.runtime.define.schema import raw_bytes
 from holdfast.runtime.define.stage import Stage, sinks_among
 from holdfast.runtime.engine.control import ENDED_FOR_GOOD
 from holdfast.runtime.engine.session import Session, naming_outputs
+from holdfast.runtime.engine.source_keys import SourceKeys
 from holdfast.runtime.operate import changed_code, steer
-from holdfast.runtime.operate.source_keys import SourceKeys
 from holdfast.runtime.report import lifecycle, statistics
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.report import Report, make

@@ -18,7 +18,7 @@ def batch(**facts: Any) -> Batch:
 def end(**facts: Any) -> End | None:
     over, was_read, cut_short = facts.pop("over", False), facts.pop("was_read", True), facts.pop("cut_short", False)
     pending, dead = facts.pop("pending", 0), facts.pop("dead", 0)
-    ended = batch(ends_at=NOW if over else None, ingested_at=NOW if was_read else None, **facts)
+    ended = batch(ends_at=facts.pop("ends_at", NOW if over else None), ingested_at=NOW if was_read else None, **facts)
     return end_of(ended, NOW, pending=pending, dead=dead, cut_short=lambda: cut_short)
 
 
@@ -35,6 +35,9 @@ def end(**facts: Any) -> End | None:
         ({"over": True, "pending": 1}, End.STOPPED),
         ({"over": True, "was_read": False}, End.STOPPED),
         ({"over": True, "cut_short": True}, End.STOPPED),
+        ({"ends_at": NOW + 60, "cut_short": True}, End.STOPPED),
+        ({"ends_at": NOW + 60, "cut_short": True, "pending": 1}, None),
+        ({"ends_at": NOW + 60}, End.COMPLETE),
         ({"course": Course.PAUSED, "pending": 1}, None),
         ({"course": Course.CANCELLED, "pending": 1}, End.CANCELLED),
         ({"course": Course.CANCELLED, "over": True}, End.CANCELLED),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import holdfast as hf
 from holdfast.core.journal import Spend
-from holdfast.core.model import Counts
+from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.engine.dispatch import Purse
 from tests.runtime.support import App, Calls, run
@@ -196,3 +196,15 @@ def test_what_is_set_aside_for_an_item_is_the_most_that_one_has_cost() -> None:
     assert purse.reserve() == 100
     purse.add(replace(NOTHING, counts=Counts(spent=30), spends=[(1, Spend(0, usd=30)), (1, Spend(1, usd=2))]))
     assert purse.reserve() == 130, "an item goes through all stages"
+
+
+@pytest.mark.promise("P13")
+def test_a_resumed_run_does_not_forget_what_items_cost_before_because_its_first_one_was_cheap() -> None:
+    before = [Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(20), counts=Counts(done=10, spent=1_000))]
+    purse = Purse(14_000, chunks=before)
+    least = purse.reserve()
+    assert least >= 100, "the mean of those before"
+    purse.add(replace(NOTHING, counts=Counts(done=1, spent=5), spends=[(0, Spend(0, usd=5))]))
+    assert purse.reserve() == least
+    purse.add(replace(NOTHING, counts=Counts(done=1, spent=350), spends=[(0, Spend(0, usd=350))]))
+    assert purse.reserve() == 350, "and learns of dearer ones"

@@ -187,6 +187,10 @@ def test_what_was_ended_can_be_begun_again_with_a_later_end(folder: Path) -> Non
     book = hf.Pipeline("book", store=SqliteStore(folder / "state.db", clock=clock))
     define(calls, lambda: clock.advance(61) if calls.seen.count(("read", 5)) == 1 else None)(book)
     assert run(book, range(100), workers=1, until="1m").state == "stopped"
+    later = run(book, range(100), until="1h")
+    assert (later.state, later.exit_code) == ("stopped", 1), "a later end alone makes nothing of what was cancelled"
+    assert "unless it is reset" in later.why
+    assert book.reconcile().end == "stopped"
     reset(book.store, find_batch(book.store, "book"), By(actor="ada", reason="we have more time"))
     report = run(book, range(100), until="2h")
     assert (report.state, report.counts.done) == ("complete", 100)

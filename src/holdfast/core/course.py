@@ -369,14 +369,16 @@ class End(StrEnum):
 
 def end_of(batch: Batch, now: float, *, pending: int, dead: int, cut_short: Callable[[], bool]) -> End | None:
     """Return the end of a batch, or None while it may continue. `cut_short` tells whether items were cancelled because
-    the time of the batch was over; it is asked only where that matters."""
+    the time of the batch was over, be it that it was given a later end since; it is asked only where that matters."""
     was_read = batch.ingested_at is not None
     if batch.course is Course.CANCELLED:
         return End.CANCELLED
-    if has_ended(batch, now) and (pending or not was_read or cut_short()):
+    if has_ended(batch, now) and (pending or not was_read):
         return End.STOPPED
     if pending or not was_read:
         return None
+    if batch.ends_at is not None and cut_short():
+        return End.STOPPED
     if batch.expected is not None and batch.admitted < batch.expected:
         return End.STOPPED
     return End.WITH_DEAD if dead else End.COMPLETE

@@ -351,6 +351,10 @@ class StageQueue:
         return size if self.slots.most is None else max(1, min(size, self.slots.most))
 
 
+DEAR = 3
+"""How many times the mean the dearest item is taken to cost of those that were settled before a run."""
+
+
 class Purse:
     """What a run may spend, and what an item costs: how much to set aside for what is claimed."""
 
@@ -400,9 +404,7 @@ class Purse:
         """The most that an item has cost, or is likely to; 0 while nothing is known."""
         if self._item_cost is not None:
             return self._item_cost
-        if self._dearest:
-            return sum(self._dearest.values())
-        return 3 * self._mean_before
+        return max(sum(self._dearest.values()), DEAR * self._mean_before)
 
     def _least(self) -> int:
         """The least that an item has cost."""

@@ -15,6 +15,7 @@ from holdfast.core.journal import Spend
 from holdfast.core.model import Counts
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.engine.dispatch import Purse
+from tests.core.made import chunk
 from tests.runtime.support import App, Calls, run
 
 
@@ -196,3 +197,12 @@ def test_what_is_set_aside_for_an_item_is_the_most_that_one_has_cost() -> None:
     assert purse.reserve() == 100
     purse.add(replace(NOTHING, counts=Counts(spent=30), spends=[(1, Spend(0, usd=30)), (1, Spend(1, usd=2))]))
     assert purse.reserve() == 130, "an item goes through all stages"
+
+
+@pytest.mark.promise("P13")
+def test_a_budget_is_used_up_with_its_last_unit_whichever_run_spent_the_others() -> None:
+    purse = Purse(100, chunks=[replace(chunk(0, 10, done=6), counts=Counts(done=6, spent=60))])
+    purse.add(replace(NOTHING, counts=Counts(done=1, spent=39), spends=[(0, Spend(6, usd=39))]))
+    assert not purse.is_empty
+    purse.add(replace(NOTHING, counts=Counts(done=1, spent=1), spends=[(0, Spend(7, usd=1))]))
+    assert purse.is_empty

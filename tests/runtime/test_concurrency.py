@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.engine.dispatch import Slots
+from holdfast.runtime.engine.exchange import Portion
 from holdfast.stores.base import find_batch
+from tests.runtime.rehearsal import held, item, queue_of
 from tests.runtime.support import ONCE, Calls, Crowd, SlowStore, codes, outputs, run
 
 
@@ -424,3 +427,13 @@ def test_a_system_that_gives_no_more_threads_makes_do_with_those_it_gave(
 
     assert run(book, range(100), workers=16).is_complete
     assert crowd.most == 3
+
+
+def test_the_slot_of_what_travels_together_is_free_when_all_of_it_came_back() -> None:
+    slots = Slots(1)
+    queue, work = queue_of(slots), Portion(0, [item(n) for n in range(3)], 1, 0.0, held(3))
+    queue.begin(work)
+    queue.finish(work, 2)
+    assert (slots.free, queue.used) == (0, 1), "the third is still at it"
+    queue.finish(work, 1)
+    assert (slots.free, queue.used) == (1, 0)

@@ -142,3 +142,15 @@ def test_hooks_hear_of_a_message_that_is_not_valid_and_only_once(pages: hf.Pipel
     for _ in range(2):
         assert pages.process("seven").state == "dead"
     assert heard == [("seven", "invalid")]
+
+
+@pytest.mark.promise("C6", "C7")
+def test_a_lease_that_cannot_be_kept_is_lost_at_once(pages: hf.Pipeline) -> None:
+    with processor(pages, seconds=600.0) as at_work:
+        at_work.store.add_items(at_work.batch.id, [at_work.ingester.freeze(7, os.urandom(16), None)], actor="ann")
+        claim = at_work.driver.claim(ItemNo(0))
+        assert isinstance(claim, Claim)
+        with at_work.driver.held(claim) as hold:
+            at_work.driver._in_trouble("the store is away")
+            assert hold.lost
+            assert "the store is away" in at_work._lost(hold)

@@ -46,11 +46,11 @@ def held(pending: int, *, stages: int = 1) -> Hold:
 
 
 def queue_of(slots: Slots | None = None, *, work: WorkFacts = ORDINARY, breaker: StageBreaker | None = None,
-             **facts: Any) -> StageQueue:  # fmt: skip
-    """The queue of one stage, whose handlers run on threads."""
+             kind: PoolKind = PoolKind.THREADS, **facts: Any) -> StageQueue:  # fmt: skip
+    """The queue of one stage."""
     told = StageFacts(name="read", policy=Policy(), work=work, **facts)
     pause = breaker if breaker is not None else StageBreaker("read", None)
-    return StageQueue(0, told, PoolLoad(PoolKind.THREADS), slots if slots is not None else Slots(8), pause)
+    return StageQueue(0, told, PoolLoad(kind), slots if slots is not None else Slots(8), pause)
 
 
 def done(one: Item, seconds: float = 0.5) -> Done:

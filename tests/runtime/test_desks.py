@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from holdfast.core.course import Barrier
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import CommitRefusal, Course, DeadLimit, Kind
 from holdfast.core.settle import Reached
@@ -157,3 +158,18 @@ def test_while_nothing_is_known_of_costs_one_item_is_claimed() -> None:
     run = Rehearsal(claim(0, 1), cap=1_000)
     run.play()
     assert run.all(ex.AskFor)[0].request.limit == 1
+
+
+def test_no_more_items_travel_together_than_may_still_die() -> None:
+    run = Rehearsal(claim(0, 2), tolerance=DeadLimit(count=20))
+    run.chunks = [chunk(0, 100, dead=5)]
+    run.play()
+    assert run.desk.slots.most == 15
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("held", [0, 1])
+def test_a_budget_that_others_have_only_set_aside_is_waited_for(held: int) -> None:
+    run = Rehearsal(Idle(pending=2, held=held, why=Barrier.BUDGET), claim(0, 2), cap=1_000)
+    run.play(run.nothing, lambda: woken([]))
+    assert (set(run.stopped), run.written("done")) == (({"budget"}, 0) if not held else (set(), 2))

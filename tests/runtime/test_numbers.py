@@ -16,7 +16,7 @@ from holdfast.core.retry import Policy
 from holdfast.core.settle import settle
 from holdfast.runtime import lookup
 from holdfast.runtime.engine.ledger import Figures, Ledger, Letters
-from holdfast.runtime.engine.progress import _Terminal, sentence
+from holdfast.runtime.engine.progress import Progress, _Terminal, sentence
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.status import status as standing
 from holdfast.stores.base import find_batch
@@ -363,7 +363,7 @@ def moment(**facts: Any) -> Figures:
 
 def test_the_time_that_is_left_counts_what_others_do_and_is_not_told_before_all_items_are_known() -> None:
     line = sentence("book", moment(now=Counts(done=10), elsewhere=Counts(done=40)))
-    assert "10 done now, 40 by others, 5.0/s, about 10.0 s left" in line
+    assert line == "book: 50 of 100 settled, 10 done now, 40 by others, 5.0/s, about 10.0 s left"
     assert "left" not in sentence("book", moment(now=Counts(done=10), ingested=False))
 
 
@@ -396,3 +396,11 @@ def test_what_others_sent_back_is_not_told_as_less_than_nothing() -> None:
     ledger = Ledger([chunk(0, 10, done=5)])
     ledger.see(lambda: [chunk(0, 10, done=2, dead=1)])
     assert (ledger.figures().elsewhere.done, ledger.figures().elsewhere.dead) == (0, 1)
+
+
+def test_the_last_figures_are_those_of_the_whole_batch_where_looks_cost_money_too() -> None:
+    watch = Watcher()
+    progress = Progress("book", Ledger([]), watch, lambda: [chunk(0, 10, done=4)], dear=True)
+    progress.start()
+    progress.stop()
+    assert watch.last.elsewhere.done == 4

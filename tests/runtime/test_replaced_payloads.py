@@ -5,16 +5,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
 from holdfast.runtime.acts import By
+from holdfast.runtime.define.options import Changed, Identity
 from holdfast.runtime.engine import session as runs
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import Rules
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.operate import audit, operations
 from tests.runtime.support import Calls, outputs, run, run_until, wait_for
@@ -226,3 +228,16 @@ def test_no_more_is_sent_back_than_was_there_before() -> None:
     for _ in range(3):
         ledger.send_back(State.DONE)
     assert ledger.before.done == 0
+
+
+@pytest.mark.parametrize("changed", ["rerun", "keep", "refuse"])
+def test_a_batch_is_compared_before_it_is_worked_on_where_payloads_may_be_replaced(
+    restart: Restart, changed: Changed
+) -> None:
+    book = restart(paying(Calls()))
+    run(book, rows(1, count=1), key="id")
+    for identity in get_args(Identity):
+        (batch,) = book.store.batches()
+        reading = Ingester(book.store, batch, book.stages[0].input, key="id", identity=identity, changed=changed,
+                           owner="ann", rerun=lambda *_: None)  # fmt: skip
+        assert reading.compares_first is (changed == "rerun" and identity == "key")

@@ -571,3 +571,29 @@ def test_a_batch_that_a_person_closes_without_items_has_come_to_its_end(world: W
     _, found = steer.close(world.store, world.batch, actor="ada")
     assert found is not None
     assert (found.is_explained, found.is_told) == (True, True), found
+
+
+@pytest.mark.promise("A15")
+def test_the_reason_of_a_pause_is_never_taken_for_the_words_of_an_end(world: World) -> None:
+    first = steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada")
+    world.clock.advance(60)
+    steer.pause(world.store, world.batch, By(actor="ada", reason="run until the disk is full, then stop"))
+    steer.resume(world.store, world.batch, BY)
+    assert steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada").ends_at == first.ends_at
+
+
+@pytest.mark.promise("A15", "C1")
+@pytest.mark.parametrize("act", [steer.pause, steer.cancel])
+def test_an_operator_who_has_not_heard_of_the_end_does_not_take_it_away(act: Callable[..., Any], world: World) -> None:
+    before = world.batch
+    end = steer.set_end(world.store, before, Until.of("2h"), actor="ada").ends_at
+    act(world.store, before, BY)
+    assert world.batch.ends_at == end
+
+
+@pytest.mark.promise("A15", "C1")
+def test_a_run_that_has_not_heard_of_a_pause_does_not_lift_it_with_its_end(world: World) -> None:
+    before = world.batch
+    steer.pause(world.store, before, BY)
+    given = steer.set_end(world.store, before, Until.of("2h"), actor="ada")
+    assert (given.course, given.ends_at) == (Course.PAUSED, world.clock() + 7200)

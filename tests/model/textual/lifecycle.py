@@ -3,6 +3,7 @@
 from tests.model.textual.mutant import TextualMutant
 
 LIFECYCLE = "holdfast.runtime.lifecycle"
+COURSE = "holdfast.core.course"
 STEER = "holdfast.runtime.operate.steer"
 RECONCILE = "holdfast.runtime.operate.reconcile"
 
@@ -118,11 +119,29 @@ MUTANTS = (
     TextualMutant(
         name="a_pause_makes_the_end_begin_again",
         where=f"{STEER}:_last_said",
-        old='if reason.startswith("run until ")',
-        new="if reason",
+        old="said = told.reason",
+        new="said = said or told.reason",
         file="tests/runtime/test_ending.py",
         test="test_a_pause_does_not_give_a_batch_its_whole_time_again",
         notice="after a pause a batch has its whole time again",
+    ),
+    TextualMutant(
+        name="a_pause_takes_the_end_of_a_batch_away",
+        where=f"{COURSE}:to_course",
+        old="ends_at=at.batch.ends_at",
+        new="ends_at=None",
+        file="tests/runtime/test_ending.py",
+        test="test_an_operator_who_has_not_heard_of_the_end_does_not_take_it_away",
+        notice="a batch that was paused once never ends",
+    ),
+    TextualMutant(
+        name="an_end_lifts_a_pause",
+        where=f"{COURSE}:to_end",
+        old="to_steer(at.batch.course,",
+        new="to_steer(Course.OPEN,",
+        file="tests/runtime/test_ending.py",
+        test="test_a_run_that_has_not_heard_of_a_pause_does_not_lift_it_with_its_end",
+        notice="a run that begins with an end works on a batch that somebody just paused",
     ),
     TextualMutant(
         name="a_preview_of_a_cancel_counts_what_is_held_as_free",

@@ -10,10 +10,12 @@ from typing import Any, get_args
 import pytest
 
 import holdfast as hf
+from holdfast.core.limits import INGEST_FIRST_GROUP
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.options import Changed, Identity
 from holdfast.runtime.engine import session as runs
+from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import Rules
 from holdfast.runtime.engine.ingester import Ingester
@@ -241,3 +243,18 @@ def test_a_batch_is_compared_before_it_is_worked_on_where_payloads_may_be_replac
         reading = Ingester(book.store, batch, book.stages[0].input, key="id", identity=identity, changed=changed,
                            owner="ann", rerun=lambda *_: None)  # fmt: skip
         assert reading.compares_first is (changed == "rerun" and identity == "key")
+
+
+def test_a_payload_that_changed_refuses_the_run_before_anything_is_worked_on_however_late_it_comes(
+    restart: Restart,
+) -> None:
+    book = restart(paying(Calls()))
+    count = 2 * INGEST_FIRST_GROUP
+    run(book, rows(1, count), key="id")
+    (batch,), begun = book.store.batches(), list[bool]()
+    reading = Ingester(book.store, batch, book.stages[0].input, key="id", identity="key", changed="refuse",
+                       owner="ann", rerun=lambda *_: None)  # fmt: skip
+    source = [*rows(1, count)[:-1], {"id": count - 1, "v": 2}]
+    with pytest.raises(hf.PayloadChanged):
+        reading.read(source, Control(1), Ledger([]), lambda: None, begin=lambda: bool(begun.append(True)))
+    assert not begun

@@ -118,8 +118,8 @@ MUTANTS = (
         where=f"{INGESTER}:Ingester._look_ahead",
         old="size = max(INGEST_FIRST_GROUP, size * 4)",
         new="size, ended = max(INGEST_FIRST_GROUP, size * 4), True",
-        file="tests/runtime/test_identity.py",
-        test="test_a_run_that_is_refused_has_done_nothing_before",
+        file="tests/runtime/test_replaced_payloads.py",
+        test="test_a_payload_that_changed_refuses_the_run_before_anything_is_worked_on_however_late_it_comes",
         notice="items are paid for before a changed one refuses the run",
     ),
     TextualMutant(

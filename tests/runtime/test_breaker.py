@@ -16,11 +16,12 @@ from holdfast.core.canonical import decode
 from holdfast.core.model import State
 from holdfast.core.outcome import Deferred, Failed
 from holdfast.core.retry import Rule
-from holdfast.runtime.engine.dispatch import StageBreaker
+from holdfast.runtime.engine.dispatch import Slots, StageBreaker
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
 from tests.core.made import NOW, done, failed, item
+from tests.runtime.rehearsal import held, queue_of
 from tests.runtime.support import Calls, FasterClock, run
 
 LEASE = "3h"
@@ -323,3 +324,31 @@ def test_a_check_that_gives_no_answer_counts_where_it_may_pass_and_is_no_answer_
     assert breaker.until, "a check that is broken does not say that the service is back"
     breaker.judge([coded(5, "unverified")], NOW + 32)
     assert not breaker.until, "a verifier that refuses an output has seen one"
+
+
+@pytest.mark.promise("A15")
+def test_an_output_that_was_found_does_not_say_that_the_service_is_back() -> None:
+    breaker = StageBreaker("fetch", Rule(failures=2, pause=30.0))
+    breaker.judge([failed(item(1)), failed(item(2))], NOW)
+    breaker.judge([done(item(3), adopted=True)], NOW + 31)
+    assert breaker.until, "it was looked up elsewhere"
+    breaker.judge([done(item(4))], NOW + 32)
+    assert not breaker.until
+
+
+def test_worker_processes_that_die_are_no_storm() -> None:
+    breaker = StageBreaker("fetch", Rule(failures=2, pause=30.0))
+    breaker.judge([coded(n, "process_died") for n in range(5)], NOW)
+    assert breaker.is_calm
+
+
+def test_after_a_storm_items_travel_one_by_one_until_something_is_answered() -> None:
+    queue = queue_of(Slots(2), breaker=StageBreaker("fetch", Rule(failures=2, pause=30.0)))
+    queue.pace.count, queue.pace.mean = 100, 0.001
+    hold = held(40)
+    hold.take_in([item(n) for n in range(40)], NOW, 0.0, from_store=True)
+    assert queue.how_many(hold, inline=False) == 10
+    queue.breaker.judge([failed(item(1)), failed(item(2))], NOW)
+    assert queue.how_many(hold, inline=False) == 1
+    queue.breaker.judge([done(item(3))], NOW + 31)
+    assert queue.how_many(hold, inline=False) == 10

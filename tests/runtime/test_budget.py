@@ -15,6 +15,7 @@ from holdfast.core.journal import Spend
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.engine.dispatch import Purse
+from tests.core.made import chunk
 from tests.runtime.support import App, Calls, run
 
 
@@ -208,3 +209,12 @@ def test_a_resumed_run_does_not_forget_what_items_cost_before_because_its_first_
     assert purse.reserve() == least
     purse.add(replace(NOTHING, counts=Counts(done=1, spent=350), spends=[(0, Spend(0, usd=350))]))
     assert purse.reserve() == 350, "and learns of dearer ones"
+
+
+@pytest.mark.promise("P13")
+def test_a_budget_is_used_up_with_its_last_unit_whichever_run_spent_the_others() -> None:
+    purse = Purse(100, chunks=[replace(chunk(0, 10, done=6), counts=Counts(done=6, spent=60))])
+    purse.add(replace(NOTHING, counts=Counts(done=1, spent=39), spends=[(0, Spend(6, usd=39))]))
+    assert not purse.is_empty
+    purse.add(replace(NOTHING, counts=Counts(done=1, spent=1), spends=[(0, Spend(7, usd=1))]))
+    assert purse.is_empty

@@ -1,6 +1,7 @@
 """How many handlers run at the same time, and where."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.engine.dispatch import PoolKind, Slots
+from holdfast.runtime.engine.exchange import Portion
 from holdfast.stores.base import find_batch
+from tests.runtime.rehearsal import held, item, queue_of
 from tests.runtime.support import ONCE, Calls, Crowd, SlowStore, codes, outputs, run
 
 
@@ -424,3 +428,31 @@ def test_a_system_that_gives_no_more_threads_makes_do_with_those_it_gave(
 
     assert run(book, range(100), workers=16).is_complete
     assert crowd.most == 3
+
+
+def test_the_slot_of_what_travels_together_is_free_when_all_of_it_came_back() -> None:
+    slots = Slots(1)
+    queue, work = queue_of(slots), Portion(0, [item(n) for n in range(3)], 1, 0.0, held(3))
+    queue.begin(work)
+    queue.finish(work, 2)
+    assert (slots.free, queue.used) == (0, 1), "the third is still at it"
+    queue.finish(work, 1)
+    assert (slots.free, queue.used) == (1, 0)
+
+
+def test_a_stage_that_has_begun_as_many_as_it_may_begins_no_more() -> None:
+    queue, hold = queue_of(Slots(8), concurrency=2), held(5)
+    hold.take_in([item(n) for n in range(5)], 0.0, 0.0, from_store=True)
+    begun = []
+    while queue.can_start(hold, 0.0, math.inf):
+        begun.append(Portion(0, hold.take(0, 1)[1], 1, 0.0, hold))
+        queue.begin(begun[-1])
+    assert len(begun) == 2
+    queue.finish(begun[0], 1)
+    assert queue.can_start(hold, 0.0, math.inf)
+
+
+def test_an_event_loop_is_given_no_more_items_than_may_run_there() -> None:
+    queue, hold = queue_of(Slots(8), kind=PoolKind.LOOP, concurrency=3), held(5)
+    hold.take_in([item(n) for n in range(5)], 0.0, 0.0, from_store=True)
+    assert queue.how_many(hold, inline=False) == 3

@@ -13,9 +13,11 @@ from decimal import Decimal
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.exchange import NEVER, Deadline
 from holdfast.runtime.report import why
+from tests.runtime.rehearsal import done, item, queue_of
 from tests.runtime.support import Calls, run, wait_for
 
 
@@ -362,3 +364,14 @@ def test_whoever_waits_is_woken_by_a_stop_and_does_not_wait_beyond_the_deadline(
     threading.Thread(target=control.stop, args=("interrupted",)).start()
     assert not control.wait(60.0)
     assert not control.wait(0.0)
+
+
+def test_before_the_pace_is_known_the_last_attempt_says_whether_there_is_time_for_one_more() -> None:
+    queue = queue_of()
+    assert not queue.is_too_late(0.001), "nobody knows"
+    queue.learn([done(item(0), seconds=2.0)])
+    assert queue.is_too_late(1.9), "it would be cut off, and paid for nothing"
+    assert not queue.is_too_late(2.1)
+    walk = queue_of(work=WorkFacts(has_checkpoints=True))
+    walk.learn([done(item(0), seconds=2.0)])
+    assert not walk.is_too_late(1.9), "it comes to a checkpoint before"

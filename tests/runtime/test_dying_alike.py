@@ -20,9 +20,13 @@ from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.interfaces.cli.app import call
 from holdfast.runtime.engine import withheld
+from holdfast.runtime.engine.exchange import LookAt, StopRun
+from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.operate import audit
 from holdfast.runtime.report import why
 from holdfast.testing.rows import Rows
+from tests.core.made import chunk
+from tests.runtime.rehearsal import died, held, item
 from tests.runtime.support import ONCE, Calls, codes, run, wait_for
 
 Restart = Callable[..., hf.Pipeline]
@@ -484,3 +488,37 @@ def test_few_deaths_do_not_wait_for_what_another_process_holds(
     assert book.store.commit([commit(held, settled, commit_id=b"c" * 16, release=True)])[0].landed
     report.join()
     assert (book.report().counts.dead, book.report().counts.skipped) == (10 - others, others)
+
+
+# -- as the desk asks ------------------------------------------------------------------------------------------------
+
+
+def sifted(deaths: withheld.WithheldDeaths, hold: Hold, numbers: range, *, done: int = 0) -> list[Any]:
+    """What is asked for when these items died, in a batch in which so many are done."""
+    asked: list[Any] = []
+    effects, answer = deaths.sift(hold, 0, [died(item(n)) for n in numbers], stopping=False), None
+    while True:
+        try:
+            asked.append(effects.send(answer))
+        except StopIteration:
+            return asked
+        answer = [chunk(0, 100, done=done)] if isinstance(asked[-1], LookAt) else None
+
+
+@pytest.mark.promise("E2")
+@pytest.mark.parametrize("done", [0, 1])
+def test_deaths_alike_are_believed_where_another_process_saw_an_item_succeed(done: int) -> None:
+    deaths = withheld.WithheldDeaths("book", ["read"], 1, active=True, has_cap=False, tolerance=None)
+    hold = held(ALIKE_ITEMS)
+    asked = sifted(deaths, hold, range(ALIKE_ITEMS), done=done)
+    assert [each.reason for each in asked if isinstance(each, StopRun)] == ([] if done else ["trouble"])
+    assert {type(each).__name__ for each in hold.outcomes} == {"Failed" if done else "Deferred"}
+
+
+@pytest.mark.promise("E2", "C13")
+def test_deaths_that_another_worker_has_on_record_do_not_count_as_alike_here() -> None:
+    deaths = withheld.WithheldDeaths("book", ["read"], 1, active=True, has_cap=False, tolerance=None)
+    lost, kept = held(ALIKE_ITEMS), held(ALIKE_ITEMS)
+    assert sifted(deaths, lost, range(ALIKE_ITEMS - 1)) == []
+    deaths.forget(lost)
+    assert sifted(deaths, kept, range(1)) == [], "one death is not many"

@@ -15,10 +15,12 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.model import Course, State
 from holdfast.runtime.acts import By
+from holdfast.runtime.define.options import Until
 from holdfast.runtime.operate import audit, steer
 from holdfast.runtime.operate.operations import redrive, reset
 from holdfast.runtime.operate.repair import repair
 from holdfast.stores.base import Store, each_item, find_batch
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
 from tests.operations.world import Clock, World
@@ -541,3 +543,61 @@ def test_a_run_that_did_not_come_to_the_end_of_its_source_publishes_no_end(resta
     assert (report.counts.expected, len(taken) < 100) == (10, True), "nothing is admitted after the signal"
     assert report.reconciliation is None
     assert [event.id for event in book.store.events() if event.kind == "batch.finished"] == ends
+
+
+# -- as it is stored --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world() -> World:
+    clock = Clock()
+    return World(MemoryStore(clock=clock), clock)
+
+
+@pytest.mark.promise("A15")
+def test_a_pause_does_not_give_a_batch_its_whole_time_again(world: World) -> None:
+    first = steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada")
+    world.clock.advance(60)
+    steer.resume(world.store, steer.pause(world.store, first, BY), BY)
+    assert steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada").ends_at == first.ends_at
+
+
+def test_a_preview_of_a_cancel_tells_what_is_held_from_what_is_free(world: World) -> None:
+    for keys in ("abc", "de"):
+        world.add(*keys)
+    world.claim(3)
+    seen = steer.preview_cancel(world.store, world.batch)
+    assert (seen.items, seen.in_flight, seen.counts["free"]) == (5, 3, 2)
+
+
+@pytest.mark.promise("A14")
+def test_a_batch_that_a_person_closes_without_items_has_come_to_its_end(world: World) -> None:
+    _, found = steer.close(world.store, world.batch, actor="ada")
+    assert found is not None
+    assert (found.is_explained, found.is_told) == (True, True), found
+
+
+@pytest.mark.promise("A15")
+def test_the_reason_of_a_pause_is_never_taken_for_the_words_of_an_end(world: World) -> None:
+    first = steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada")
+    world.clock.advance(60)
+    steer.pause(world.store, world.batch, By(actor="ada", reason="run until the disk is full, then stop"))
+    steer.resume(world.store, world.batch, BY)
+    assert steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada").ends_at == first.ends_at
+
+
+@pytest.mark.promise("A15", "C1")
+@pytest.mark.parametrize("act", [steer.pause, steer.cancel])
+def test_an_operator_who_has_not_heard_of_the_end_does_not_take_it_away(act: Callable[..., Any], world: World) -> None:
+    before = world.batch
+    end = steer.set_end(world.store, before, Until.of("2h"), actor="ada").ends_at
+    act(world.store, before, BY)
+    assert world.batch.ends_at == end
+
+
+@pytest.mark.promise("A15", "C1")
+def test_a_run_that_has_not_heard_of_a_pause_does_not_lift_it_with_its_end(world: World) -> None:
+    before = world.batch
+    steer.pause(world.store, before, BY)
+    given = steer.set_end(world.store, before, Until.of("2h"), actor="ada")
+    assert (given.course, given.ends_at) == (Course.PAUSED, world.clock() + 7200)

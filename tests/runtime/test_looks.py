@@ -18,6 +18,7 @@ from holdfast.runtime.operate import operations
 from holdfast.runtime.report import reconcile
 from holdfast.stores.bucket.store import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
 BY = By(actor="ann", reason="because")
@@ -163,3 +164,40 @@ def test_a_process_that_knows_nothing_reads_the_keys_of_a_bucket_several_at_a_ti
     monkeypatch.setattr(bucket, "get", together)
     letters, _ = define(BucketStore(bucket))
     assert letters.process(0).state == "done"
+
+
+def killed_before_it_looks(letters: hf.Pipeline, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring a message to its end in a process that dies before it looks for the end of the batch."""
+    with monkeypatch.context() as patched:
+        patched.setattr(message.Processor, "_look_for_end", lambda *_: None)
+        letters.process(number)
+
+
+@pytest.mark.promise("A14", "A15")
+def test_an_end_that_nobody_told_after_a_redrive_is_told_by_a_message_that_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    letters, bad = define(MemoryStore())
+    bad.add(2)
+    letters.expect(None, 2)
+    for number in (1, 2, 2):
+        letters.process(number)
+    bad.clear()
+    operations.redrive(letters.store, lookup.batch_named(letters.store, "letters"), BY)
+    killed_before_it_looks(letters, 2, monkeypatch)
+    letters.process(2)
+    assert told(letters) == ["complete with dead letters", "complete"]
+
+
+@pytest.mark.promise("A14", "A15")
+def test_an_end_that_nobody_told_after_another_number_was_expected_is_told_by_a_message_that_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    letters, _ = define(MemoryStore())
+    letters.expect(None, 2)
+    for number in (1, 2, 1):
+        letters.process(number)
+    letters.expect(None, 3, reason="one was forgotten")
+    killed_before_it_looks(letters, 3, monkeypatch)
+    letters.process(1)
+    assert len(told(letters)) == 2

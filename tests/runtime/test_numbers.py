@@ -12,14 +12,17 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo
+from holdfast.core.retry import Policy
+from holdfast.core.settle import settle
 from holdfast.runtime import lookup
 from holdfast.runtime.engine.ledger import Ledger
-from holdfast.runtime.engine.progress import sentence
+from holdfast.runtime.engine.progress import Progress, _Terminal, sentence
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.report import status as standing
-from holdfast.runtime.report.status import Figures
+from holdfast.runtime.report.status import Figures, Letters
 from holdfast.stores.base import find_batch
 from holdfast.testing.rows import Rows
+from tests.core.made import NOW, chunk, failed, item, lost, skipped
 from tests.runtime.support import run, wait_for
 
 Restart = Callable[..., hf.Pipeline]
@@ -348,3 +351,57 @@ def test_what_a_deadline_cut_off_is_counted_as_well(folder: Path) -> None:
     assert first.run.totals.seconds >= first.rows * 0.01
     whole = scan.run(progress=False)
     assert whole.run.totals.seconds >= 150 * 0.01
+
+
+# -- the line of a run ------------------------------------------------------------------------------------------------
+
+
+def moment(**facts: Any) -> Figures:
+    """A moment of a run of a hundred items, ten seconds after its start."""
+    told = {"before": Counts(), "now": Counts(), "admitted": 100, "added": 100, "known": 0, "seconds": 10.0}
+    return Figures(**{**told, "ingested": True, **facts})
+
+
+def test_the_time_that_is_left_counts_what_others_do_and_is_not_told_before_all_items_are_known() -> None:
+    line = sentence("book", moment(now=Counts(done=10), elsewhere=Counts(done=40)))
+    assert line == "book: 50 of 100 settled, 10 done now, 40 by others, 5.0/s, about 10.0 s left"
+    assert "left" not in sentence("book", moment(now=Counts(done=10), ingested=False))
+
+
+def test_partitions_and_rows_that_died_are_told_apart() -> None:
+    letters = Letters(count=3, settled=3, dead=3)
+    line = sentence("totals", moment(now=Counts(dead=5), counts_rows=True, letters=letters))
+    assert line.endswith("2 partitions dead, 3 rows dead")
+
+
+def test_the_bar_of_a_scan_stands_where_its_rows_stand() -> None:
+    bar = _Terminal("totals")
+    bar(moment(counts_rows=True, rows_before=500, rows=100, rows_expected=1_000), True)
+    assert [(task.completed, task.total) for task in bar.bar.tasks] == [(600, 1_000)]
+
+
+def test_rows_that_were_redriven_are_dead_again_only_where_they_were_buried() -> None:
+    ledger = Ledger([])
+    ledger.count_rows(0, letters=Letters(count=2, settled=0), redriven=frozenset({7, 8}))
+    ledger.add(settle([skipped(item(7)), failed(item(8), transient=False)], stages=1, policies=[Policy()], now=NOW))
+    assert ledger.figures().letters == Letters(count=2, settled=2, dead=1)
+
+
+def test_an_attempt_that_is_tried_again_did_not_send_its_item_back() -> None:
+    ledger = Ledger([])
+    ledger.add(settle([failed(item(1)), lost(item(2, stage=1))], stages=2, policies=[Policy()] * 2, now=NOW))
+    assert ledger.figures().rewound == 1
+
+
+def test_what_others_sent_back_is_not_told_as_less_than_nothing() -> None:
+    ledger = Ledger([chunk(0, 10, done=5)])
+    ledger.see(lambda: [chunk(0, 10, done=2, dead=1)])
+    assert (ledger.figures().elsewhere.done, ledger.figures().elsewhere.dead) == (0, 1)
+
+
+def test_the_last_figures_are_those_of_the_whole_batch_where_looks_cost_money_too() -> None:
+    watch = Watcher()
+    progress = Progress("book", Ledger([]), watch, lambda: [chunk(0, 10, done=4)], dear=True)
+    progress.start()
+    progress.stop()
+    assert watch.last.elsewhere.done == 4

@@ -25,6 +25,8 @@ from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.verify import observe
 from holdfast.stores.base import each_item, each_output
 from holdfast.stores.memory import MemoryStore
+from tests.operations.world import Clock, World
+from tests.operations.world import done as item_done
 from tests.runtime.support import Calls, run
 
 COUNT = 40
@@ -357,6 +359,8 @@ def test_a_staged_output_of_an_item_that_has_none_recorded_is_extra(finished: hf
     (Path(evidence.staged).parent / name).write_text("paid for, and recorded nowhere")
     assert found_in(finished) == Counter([("extra", 4)])
     assert finished.reconcile().observed.leftovers == 0
+    operations.reset(finished.store, lookup.batch_named(finished.store, "book"), BY, "4")
+    assert What.EXTRA not in finished.reconcile().found, "the next run of the item may adopt it"
 
 
 @pytest.mark.promise("A14")
@@ -542,3 +546,40 @@ def test_the_calls_of_handlers_are_not_changed_by_reconciling(restart: Callable[
     book.reconcile(full=True)
     run(restart(counting), range(3), seal=True)
     assert sorted(calls.seen) == [0, 1, 2]
+
+
+# -- beside a worker --------------------------------------------------------------------------------------------------
+
+
+def while_it_looks(world: World, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker finish its item after that verb of the store was first asked."""
+    real, claim, at_work = getattr(world.store, verb), world.claim(), [True]
+
+    def overtaken(*args: Any, **named: Any) -> Any:
+        answer = real(*args, **named)
+        if at_work and at_work.pop():
+            world.commit(claim, [item_done(each) for each in world.store.load(claim, None, 10, 1 << 30)])
+        return answer
+
+    monkeypatch.setattr(world.store, verb, overtaken)
+
+
+@pytest.mark.promise("A14")
+@pytest.mark.parametrize("verb", ["chunks", "outputs"])
+def test_an_item_that_is_finished_while_somebody_looks_is_not_taken_for_damage(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    world = World(MemoryStore(clock=clock), clock, stages=("read",))
+    world.add("a")
+    while_it_looks(world, verb, monkeypatch)
+    if verb == "chunks":
+        assert reconcile(world.store, world.batch, how="quick").found == {}
+    else:  # and without a second look at the whole batch
+        seen = observe.Observer(world.store, world.batch, world.store.chunks(world.id), {}, "quick")
+        assert list(seen.findings()) == []
+
+
+def test_a_key_that_the_source_gives_twice_is_one_key(finished: hf.Pipeline) -> None:
+    found = finished.reconcile(items=[*range(COUNT), 1, 2])
+    assert (found.expected.keys, found.is_explained) == (COUNT, True)

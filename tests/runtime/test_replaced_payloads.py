@@ -5,16 +5,20 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import holdfast as hf
+from holdfast.core.limits import INGEST_FIRST_GROUP
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
 from holdfast.runtime.acts import By
+from holdfast.runtime.define.options import Changed, Identity
 from holdfast.runtime.engine import session as runs
+from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import Rules
+from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.operate import audit, operations
 from tests.runtime.support import Calls, outputs, run, run_until, wait_for
@@ -226,3 +230,31 @@ def test_no_more_is_sent_back_than_was_there_before() -> None:
     for _ in range(3):
         ledger.send_back(State.DONE)
     assert ledger.before.done == 0
+
+
+@pytest.mark.parametrize("changed", ["rerun", "keep", "refuse"])
+def test_a_batch_is_compared_before_it_is_worked_on_where_payloads_may_be_replaced(
+    restart: Restart, changed: Changed
+) -> None:
+    book = restart(paying(Calls()))
+    run(book, rows(1, count=1), key="id")
+    for identity in get_args(Identity):
+        (batch,) = book.store.batches()
+        reading = Ingester(book.store, batch, book.stages[0].input, key="id", identity=identity, changed=changed,
+                           owner="ann", rerun=lambda *_: None)  # fmt: skip
+        assert reading.compares_first is (changed == "rerun" and identity == "key")
+
+
+def test_a_payload_that_changed_refuses_the_run_before_anything_is_worked_on_however_late_it_comes(
+    restart: Restart,
+) -> None:
+    book = restart(paying(Calls()))
+    count = 2 * INGEST_FIRST_GROUP
+    run(book, rows(1, count), key="id")
+    (batch,), begun = book.store.batches(), list[bool]()
+    reading = Ingester(book.store, batch, book.stages[0].input, key="id", identity="key", changed="refuse",
+                       owner="ann", rerun=lambda *_: None)  # fmt: skip
+    source = [*rows(1, count)[:-1], {"id": count - 1, "v": 2}]
+    with pytest.raises(hf.PayloadChanged):
+        reading.read(source, Control(1), Ledger([]), lambda: None, begin=lambda: bool(begun.append(True)))
+    assert not begun

@@ -177,3 +177,23 @@ def test_a_batch_whose_end_came_before_its_source_was_read_is_sealed(book: hf.Pi
     assert (report.state, batch_of(book).ingested_at) == ("stopped", None)
     found = reconcile(book.store, batch_of(book))
     assert lifecycle.seal(book.store, batch_of(book), found, actor="op").sealed_at is not None
+
+
+@pytest.mark.promise("A14")
+def test_work_that_came_after_a_seal_is_counted_by_item_and_does_not_concern_the_next_seal() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    book = hf.Pipeline("book", store=store)
+    book.stage(name="read")(str.upper)
+    run(book, ITEMS)
+    operations.reset(store, batch_of(book), BY, "a")
+    late = late_commit(store, batch_of(book))
+    clock.advance(1_000)
+    run(book)
+    lifecycle.seal(store, batch_of(book), reconcile(store, batch_of(book)), actor="op")
+    assert lifecycle.note_late(store, [late, late], owner="zombie") == 1, "one item, however often it came"
+    store.amend(batch_of(book).id, to_reopen("one more"), actor="op")
+    assert run(book, [*ITEMS, "d"], seal=True).counts.done == 4
+    seal = lifecycle.seal_of(store, batch_of(book))
+    assert seal is not None
+    assert seal.late == (), "it came after the other one"

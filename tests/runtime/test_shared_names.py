@@ -5,7 +5,7 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -757,3 +757,21 @@ def test_a_note_that_may_only_be_read_is_asked_all_the_same(tmp_path: Path, monk
     with opened(names.path, "rb") as kept:
         fcntl.flock(kept.fileno(), fcntl.LOCK_SH)
         assert names.is_in_use()
+
+
+def test_a_superseded_batch_whose_source_was_not_read_to_its_end_is_refused() -> None:
+    calls = Calls()
+    p = pipeline(calls, replaces=True)
+
+    def breaks() -> Iterator[int]:
+        yield 1
+        raise ValueError("line 2 is broken")
+
+    with pytest.raises(ValueError, match="line 2"):
+        run(p, breaks(), batch="monday")
+    assert run(p, batch="monday").counts.done == 1
+    run(p, [1], batch="tuesday")
+    before = contents()
+    with pytest.raises(hf.Refused, match=r"'monday' has work left.*superseded by batch 'tuesday'"):
+        run(p, [1, 2], batch="monday")
+    assert contents() == before

@@ -233,3 +233,21 @@ def test_a_run_that_was_told_to_stop_admits_nothing_more_and_asks_for_little_mor
     assert ledger.added == ledger.admitted < 20
     assert not ledger.ingested
     assert store.batches()[0].admitted == ledger.added
+
+
+@pytest.mark.promise("A7", "P3")
+def test_a_source_that_raises_while_it_is_compared_keeps_what_it_gave(restart: Callable[..., hf.Pipeline]) -> None:
+    """It is read before anything is worked on, several groups at a time."""
+
+    class Breaks:
+        def __len__(self) -> int:
+            return 2_000
+
+        def __iter__(self) -> Iterator[int]:
+            yield from range(1_500)
+            raise ValueError("line 7 is broken")
+
+    assert run(restart(define), [0]).is_complete
+    with pytest.raises(ValueError, match="line 7 is broken"):
+        run(restart(define), Breaks())
+    assert restart(define).report().counts.expected == 1_500

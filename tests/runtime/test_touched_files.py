@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from tests.runtime.support import run
+from holdfast.core.ingest import sort_out
+from holdfast.runtime.engine.ingester import Ingester
+from tests.runtime.support import run, run_until_all_wait
 
 
 def made(folder: Path, source: Any, paid: list[str], fails: frozenset[str] = frozenset()) -> hf.Pipeline:
@@ -87,3 +89,28 @@ def test_objects_of_a_folder_are_known_by_name_and_size(folder: Path) -> None:
     os.utime(folder / "in" / "a", ns=(1, 1))
     assert run(book()).exit_code == 0
     assert sorted(paid) == ["a", "b", "c"]
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.parametrize("begun", [False, True])
+def test_only_what_nobody_has_begun_is_looked_for_where_its_folder_was_moved_to(folder: Path, begun: bool) -> None:
+    """What came past its first stage does not begin again."""
+    paid: list[str] = []
+    fill(folder / "one")
+    book = made(folder, hf.Folder(folder / "one"), paid, frozenset() if begun else frozenset("c"))
+
+    @book.stage
+    def write(text: str) -> str:
+        if text == "c":
+            raise hf.Defer(3600)
+        return text
+
+    run_until_all_wait(book)
+    shutil.move(folder / "one", folder / "two")
+    renewed: list[int] = []
+    batch = book.store.batches()[0]
+    reading = Ingester(book.store, batch, book.stages[0].input, key=None, identity="key", changed="refuse",
+                       owner="ann", rerun=lambda n, _item: renewed.append(n))  # fmt: skip
+    (group,) = reading.groups(hf.Folder(folder / "two"), 10)
+    reading.settle_changed(group, sort_out(group, book.store.known(batch.id, group), 0)[1])
+    assert renewed == ([] if begun else [2])

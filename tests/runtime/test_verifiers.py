@@ -8,9 +8,13 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
+from holdfast.core.outcome import Lost
 from holdfast.runtime.acts import By
+from holdfast.runtime.engine.exchange import GateAnswer
+from holdfast.runtime.engine.withheld import WithheldReturns
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import why
+from tests.runtime.rehearsal import held, item
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
 NAMES = ["scan", "index", "tag", "file"]
@@ -494,3 +498,19 @@ def test_the_verifier_of_the_first_stage_is_asked_before_the_second(
     report = run(restart(define), undo="100%")
     assert (report.counts.done, report.this_run.rewound) == (3, 1)
     assert world.made.seen == [("scan", 1)]
+
+
+@pytest.mark.promise("A6")
+def test_nothing_goes_back_while_verifiers_are_still_asked_about_others() -> None:
+    """Perhaps nothing holds, because a folder is not mounted."""
+    returns = WithheldReturns(is_open=False, allowed=0.1, workers=2, refusal=lambda *_: AssertionError())
+    hold, gone = held(2), Lost(item(0), 0, "it is missing")
+    hold.read([item(0), item(1)])
+    hold.unasked.extend([item(0), item(1)])
+    first, second = (effect.question for effect in returns.start([hold]))
+    assert list(returns.take(GateAnswer(first, [], [gone]), [gone], 0.0)) == []
+    returns.let_through([hold], nothing_left=True)
+    assert hold.outcomes == []
+    assert list(returns.take(GateAnswer(second, [item(1)], []), [], 0.0)) == []
+    returns.let_through([hold], nothing_left=True)
+    assert hold.outcomes == [gone]

@@ -366,3 +366,56 @@ def test_who_finds_the_file_busy_for_a_moment_waits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sqlite_file.safety, "is_log_damaged", is_damaged)
     assert len(SqliteStore(path).batches()) == 1
     assert not answers
+
+
+# -- interrupted ------------------------------------------------------------------------------------------------------
+
+
+class Interrupted:
+    """A connection at which Ctrl-C comes right after one statement, or right before it."""
+
+    def __init__(self, db: apsw.Connection, statement: str, *, after: bool) -> None:
+        self._db, self._statement, self._after = db, statement, after
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._db, name)
+
+    def execute(self, sql: str, *bindings: object) -> object:
+        comes, self._statement = sql == self._statement, "" if sql == self._statement else self._statement
+        if comes and not self._after:
+            raise KeyboardInterrupt
+        answer = self._db.execute(sql, *bindings)
+        if comes:
+            raise KeyboardInterrupt
+        return answer
+
+
+@pytest.mark.promise("A7", "P7")
+@pytest.mark.parametrize(
+    ("statement", "after", "lands"),
+    [
+        ("BEGIN IMMEDIATE", False, False),
+        ("BEGIN IMMEDIATE", True, False),
+        ("COMMIT", False, False),
+        ("COMMIT", True, True),
+    ],
+)
+def test_an_interrupt_leaves_no_transaction_open_wherever_it_comes(
+    path: Path, statement: str, after: bool, lands: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could write before this process ends, which may be a notebook."""
+    fill(path)
+    store = SqliteStore(path)
+    (batch,) = store.batches()
+    monkeypatch.setattr(store._file, "_db", Interrupted(store._file._db, statement, after=after))
+    with pytest.raises(KeyboardInterrupt):
+        store.add_items(batch.id, [new_item(10)])
+    other = apsw.Connection(str(path))
+    other.set_busy_timeout(0)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.batches()[0].admitted == 10 + lands
+    store.add_items(batch.id, [new_item(11)])
+    assert store.batches()[0].admitted == 11 + lands
+    store.close()

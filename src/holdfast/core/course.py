@@ -83,6 +83,23 @@ def to_steer(
     return decide
 
 
+def to_course(course: Course, *, reason: str) -> Decide:
+    """Decide to pause a batch, let it continue or cancel it; its end stays as it is at that moment, whatever was known
+    of it before."""
+    return lambda at: to_steer(course, reason=reason, ends_at=at.batch.ends_at)(at)
+
+
+def to_end(ends_at: float, *, reason: str) -> Decide:
+    """Decide to give a batch an end; its course stays as it is at that moment. One that was cancelled needs none."""
+
+    def decide(at: BatchFacts) -> Amendment | None:
+        if at.batch.course is Course.CANCELLED:
+            return None
+        return to_steer(at.batch.course, reason=reason, ends_at=ends_at)(at)
+
+    return decide
+
+
 def to_redefine(pipeline: str, definition: bytes) -> Decide:
     """Decide to give a batch another definition of its pipeline."""
 

@@ -14,6 +14,7 @@ from holdfast.core.canonical import key_text
 from holdfast.core.course import Barrier
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
+    START,
     Act,
     Admitted,
     Batch,
@@ -407,6 +408,8 @@ class MemoryStore:
             return place
         stages = course.stage_count(self._batches[batch].definition)
         stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
+        if stage == 0:
+            return START
         return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
     def _store(

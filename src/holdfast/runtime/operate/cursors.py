@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core import canonical, cursor, ingest, journal
-from holdfast.core.course import to_note, to_steer
+from holdfast.core.course import to_course, to_note
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of, go_on_from
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
@@ -325,7 +325,7 @@ def plant(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> 
     """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
     check_free(store, plan)
     batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.actor)
-    store.amend(batch.id, to_steer(Course.PAUSED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor)
+    store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor)
     store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.actor)
     items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
     store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.actor)
@@ -335,7 +335,7 @@ def plant(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> 
         store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.actor)
     told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
     store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.actor)
-    return store.amend(batch.id, to_steer(Course.OPEN, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
+    return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
 
 
 def _set(store: Store, batch: Batch, plan: Planting, by: By) -> None:

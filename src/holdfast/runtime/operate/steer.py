@@ -6,11 +6,11 @@ leaves at its next checkpoint; what a dead one held is taken from it.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.acts import change_of
-from holdfast.core.course import CANCELLED, ENDED, to_note, to_steer
+from holdfast.core.course import CANCELLED, ENDED, to_course, to_end, to_note, to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ITEMS
 from holdfast.core.model import Batch, Change, Course, State, StoredItem
@@ -37,12 +37,12 @@ FINISHED_FIRST = "those they have begun are finished or left at the next checkpo
 
 def pause(store: Store, batch: Batch, by: By) -> Batch:
     """Hand out nothing more until somebody says `resume`; workers stop at their next checkpoint."""
-    return store.amend(batch.id, to_steer(Course.PAUSED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
+    return store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor).batch
 
 
 def resume(store: Store, batch: Batch, by: By) -> Batch:
     """Let a paused batch continue; the next run does."""
-    return store.amend(batch.id, to_steer(Course.OPEN, reason=by.reason, ends_at=batch.ends_at), actor=by.actor).batch
+    return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
 
 
 def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> ActResult:
@@ -50,7 +50,7 @@ def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> ActR
     `at_once`, owners at work are fenced off: what they do is not committed."""
     if is_finished(store, batch):
         return ActResult(kind="cancelled", batch=batch.name, changed=0)
-    store.amend(batch.id, to_steer(Course.CANCELLED, reason=by.reason, ends_at=batch.ends_at), actor=by.actor)
+    store.amend(batch.id, to_course(Course.CANCELLED, reason=by.reason), actor=by.actor)
     result = clear(store, batch, by, code=CANCELLED, at_once=at_once)
     reconcile.look_for_end(store, batch, actor=by.actor)
     return result
@@ -151,22 +151,24 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
             f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
             f"moment to come, or call `{command('cancel', batch.name)}`"
         )
-    return store.amend(batch.id, to_steer(batch.course, reason=until.words, ends_at=ends_at), actor=actor).batch
+    return store.amend(batch.id, to_end(ends_at, reason=until.words), actor=actor).batch
 
 
 def why(store: Store, batch: Batch, default: str) -> str:
     """The reason with which the batch was last steered."""
-    return next(_reasons(store, batch), default)
+    return next((entry.told(journal.Steered).reason for entry in backward(store, batch, "steered")), default)
 
 
 def _last_said(store: Store, batch: Batch) -> str:
-    """The words with which the batch got its end; pauses since then do not matter."""
-    return next((reason for reason in _reasons(store, batch) if reason.startswith("run until ")), "")
-
-
-def _reasons(store: Store, batch: Batch) -> Iterator[str]:
-    """Yield why the batch was steered, newest first."""
-    return (entry.told(journal.Steered).reason for entry in backward(store, batch, "steered"))
+    """The words with which the batch got the end that it has; whatever was said with pauses since then does not
+    matter."""
+    said = ""
+    for entry in backward(store, batch, "steered"):
+        told = entry.told(journal.Steered)
+        if told.ends_at != batch.ends_at:
+            break
+        said = told.reason
+    return said
 
 
 log = logging.getLogger("holdfast.ending")

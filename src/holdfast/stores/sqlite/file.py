@@ -135,15 +135,13 @@ class SqliteFile:
             self._check()
             self._check_presence()
             asked = time.monotonic()
-            try:
+            try:  # an interrupt may come right behind the first statement, and must not lock all others out
                 self._db.execute("BEGIN IMMEDIATE")
-            except apsw.Error as error:
-                raise self._translate(error) from error
-            self.waited, self.point = time.monotonic() - asked, name
-            try:
+                self.waited, self.point = time.monotonic() - asked, name
                 yield self
                 name = self.point
                 faults.reach(f"{name}.written")
+                self._commit()
             except BaseException as error:
                 self._rollback()
                 if isinstance(error, apsw.Error):
@@ -151,7 +149,6 @@ class SqliteFile:
                 if isinstance(error, UnreadableRow | msgspec.DecodeError):
                     raise self._unreadable(error) from error
                 raise
-            self._commit()
             if not self._presence.has_log():
                 self._check_presence()
         faults.reach(f"{name}.after")
@@ -189,6 +186,8 @@ class SqliteFile:
             self._db.close()
 
     def _rollback(self) -> None:
+        if self._poison is not None:
+            return
         try:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")

@@ -60,3 +60,15 @@ def test_an_old_answer_that_nothing_is_pending_does_not_end_the_run(monkeypatch:
 
     report = run(book, numbers())
     assert (report.counts.done, report.state, report.run_again) == (2, "complete", False)
+
+
+@pytest.mark.promise("P1")
+def test_a_batch_that_has_no_items_yet_is_not_at_its_end_before_its_source_was_read() -> None:
+    book = hf.Pipeline("book", store="memory:")
+
+    @book.stage
+    def read(number: int) -> int:
+        return number
+
+    report = run(book, iter(range(3)))
+    assert (report.counts.done, report.state) == (3, "complete")

@@ -20,7 +20,7 @@ MUTANTS = (
         old=" and not self.holds and self.asked_at_end",
         new=" and not self.holds",
         file="tests/runtime/test_last_items.py",
-        test="test_an_old_answer_that_nothing_is_pending_does_not_end_the_run",
+        test="test_a_batch_that_has_no_items_yet_is_not_at_its_end_before_its_source_was_read",
         notice="items that were admitted last are left for the next run",
     ),
     TextualMutant(

@@ -4,6 +4,7 @@ from tests.model.textual.mutant import TextualMutant
 
 PROGRESS = "holdfast.runtime.engine.progress"
 LEDGER = "holdfast.runtime.engine.ledger"
+STATUS = "holdfast.runtime.report.status"
 
 MUTANTS = (
     TextualMutant(
@@ -62,7 +63,7 @@ MUTANTS = (
     ),
     TextualMutant(
         name="what_others_did_is_not_part_of_the_whole",
-        where=f"{LEDGER}:Figures.whole",
+        where=f"{STATUS}:Figures.whole",
         old="self.before.plus(self.now).plus(self.elsewhere)",
         new="self.before.plus(self.now)",
         file="tests/runtime/test_numbers.py",

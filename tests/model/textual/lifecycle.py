@@ -6,6 +6,7 @@ LIFECYCLE = "holdfast.runtime.report.lifecycle"
 COURSE = "holdfast.core.course"
 STEER = "holdfast.runtime.operate.steer"
 RECONCILE = "holdfast.runtime.report.reconcile"
+SOURCE_KEYS = "holdfast.runtime.engine.source_keys"
 
 MUTANTS = (
     TextualMutant(
@@ -172,7 +173,7 @@ MUTANTS = (
     ),
     TextualMutant(
         name="a_key_that_the_source_has_twice_counts_twice",
-        where=f"{RECONCILE}:SourceKeys.findings",
+        where=f"{SOURCE_KEYS}:SourceKeys.findings",
         old="self.keys += not seen[n >> 3] & 1 << (n & 7)",
         new="self.keys += 1",
         file="tests/runtime/test_reconciling.py",

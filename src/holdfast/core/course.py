@@ -421,7 +421,6 @@ ITEM_DEAD = "item.dead"
 ORPHAN_FOUND = "orphan.found"
 ORPHAN_RESOLVED = "orphan.resolved"
 WARNING = "warning"
-KINDS = (BATCH_OPENED, BATCH_FINISHED, ITEM_DEAD, ORPHAN_FOUND, ORPHAN_RESOLVED, WARNING)
 
 
 def batch_opened(batch: str, pipeline: str) -> Event:

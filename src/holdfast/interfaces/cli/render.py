@@ -1,8 +1,7 @@
-"""The one place that makes suggested commands fit to be pasted: they name the store that this one was told of, and
-arguments are called as options.
+"""The look of what commands print: the console, tables, facts, JSON, numbers, and suggested commands that can be pasted.
 
-Suggestions stand in reports, stories and errors, which are written where nobody knows how the command was called. So
-the store and the options are put in where they are shown.
+Suggestions are part of reports, stories and errors, which are written where nobody knows how the command was called. So
+the store is named in them, and arguments are called as options, where they are shown.
 """
 
 import json

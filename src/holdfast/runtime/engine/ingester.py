@@ -18,10 +18,7 @@ from holdfast.runtime.define.options import Changed, Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.ledger import Ledger
-from holdfast.runtime.sources.base import Malformed, Notice, Outage
-from holdfast.runtime.sources.listing import Folder
-from holdfast.runtime.sources.parquet import Parquet
-from holdfast.runtime.sources.text_file import LineFile
+from holdfast.runtime.sources.base import AtHand, Comparing, Malformed, Notice, Outage, Patient
 from holdfast.stores.base import Store
 
 SALTS = 512
@@ -75,7 +72,7 @@ class Ingester:
     def reads_ahead(self, source: Iterable[Any]) -> bool:
         """Whether a payload that changed is looked for before anything is worked on: a run that is refused has then
         done nothing. Only a source that keeps nobody waiting is read first."""
-        at_hand = isinstance(source, Sized | LineFile | Folder | Parquet)
+        at_hand = isinstance(source, Sized) or (isinstance(source, AtHand) and source.at_hand)
         return at_hand and self.changed == "refuse" and self.identity == "key" and self.batch.admitted > 0
 
     @property
@@ -90,7 +87,7 @@ class Ingester:
         `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them; where it says that it
         was broken off, the source does not count as read."""
         natural = getattr(source, "natural_key", None)
-        self._alike = getattr(source, "alike", _never)
+        self._alike = source.alike if isinstance(source, Comparing) else _never
         items = self._opened(source, control)
         at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
         size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
@@ -139,17 +136,15 @@ class Ingester:
 
     def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
         """The items, one after the other. A source of ours that may be away is waited for."""
-        patiently = getattr(source, "patiently", None)
-        if patiently is None:  # a list, perhaps, which is not written out as text for a notice that never comes
+        if not isinstance(source, Patient):  # a list, perhaps, which is not written out for a notice that never comes
             return iter(source)
-        items: Iterator[Any] = patiently(Outage(self.patience, lambda: control.stopping, Notice(repr(source))))
-        return items
+        return source.patiently(Outage(self.patience, lambda: control.stopping, Notice(repr(source))))
 
     def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
         """The items of a source as they would be admitted, for whoever only compares: so many at a time, fewer where
         they are large."""
         natural, salt = getattr(source, "natural_key", None), bytes(canonical.SALT_BYTES)
-        self._alike = getattr(source, "alike", _never)
+        self._alike = source.alike if isinstance(source, Comparing) else _never
         group, weight = list[NewItem](), 0
         for raw in source:
             item = self.freeze(raw, salt, natural)

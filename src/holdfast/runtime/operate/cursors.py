@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core import canonical, cursor, ingest, journal
-from holdfast.core.course import to_course, to_note
+from holdfast.core.course import item_dead, to_course, to_note
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of, go_on_from
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
@@ -501,7 +501,7 @@ def _taken_out(store: Store, batch: Batch, by: By, item: StoredItem) -> StoredIt
     by hand. A crash after that leaves a dead letter, and the same command again settles it."""
     place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
-    Acts(store, batch, by).write("buried", [change], seize=True)
+    Acts(store, batch, by).write("buried", [change], seize=True, events=[item_dead(item.n, item.key, place)])
     found = lookup.item_of(store, batch, item.n)
     assert found is not None
     return found

@@ -44,6 +44,32 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class AtHand(Protocol):
+    """A source that keeps nobody waiting, such as a file on this disk. Some of it is compared with what is stored before
+    anything is worked on, so that a run which is refused has done nothing."""
+
+    at_hand: bool
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """A source that may be away, such as a database."""
+
+    def patiently(self, outage: "Outage") -> Iterator[Any]:
+        """Yield the items, and wait where the source does not answer, as long as the outage allows."""
+        ...
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A source whose payloads may differ and mean the same, such as a file that was moved."""
+
+    def alike(self, before: Any, after: Any) -> bool:
+        """Return whether two payloads of one key are of the same thing."""
+        ...
+
+
 class Page(Protocol):
     """Some rows in cursor order."""
 

@@ -205,6 +205,8 @@ class Folder:
     files are left out unless `hidden=True`; links to folders are not followed, so there are no loops.
     """
 
+    at_hand = True
+
     def __init__(self, path: str | PathLike[str], pattern: str = "*", *, recursive: bool = True,
                  hidden: bool = False) -> None:  # fmt: skip
         self.path = Path(path)

@@ -32,6 +32,8 @@ class GroupPage:
 class Parquet:
     """The rows of a Parquet file, streamed: `Parquet("events.parquet", columns=["id", "amount"])`."""
 
+    at_hand = True
+
     def __init__(self, path: str | PathLike[str], *, columns: Sequence[str] | None = None) -> None:
         self.path = Path(path)
         self.columns = None if columns is None else tuple(columns)

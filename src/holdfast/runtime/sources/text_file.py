@@ -169,6 +169,7 @@ class Parser(Protocol):
 class LineFile:
     """A file whose rows are lines, or several lines each."""
 
+    at_hand = True
     lone_cr = True
     """Whether a CR alone ends a line."""
 

@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.core import canonical, journal, settle
+from holdfast.core import journal, settle
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import carries_blame
 from holdfast.core.limits import BLAME
 from holdfast.core.model import Claim, Commit, Item, Lease, Want
-from holdfast.core.outcome import Done, Failed, Lost, Outcome
+from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.commits import Sending
@@ -31,14 +31,14 @@ from holdfast.runtime.engine.dispatch import (
     StageFacts,
     StageQueue,
 )
-from holdfast.runtime.engine.hold import Hold, Saving
+from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
 from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_waits
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
+from holdfast.testing.simulator.pool import HandlerPool, effect_of
 from holdfast.testing.simulator.world import Actor, Died, Effect, World
 
 BEATS = 3
@@ -129,17 +129,18 @@ class SimulatedWorker:
         self._sleep = 0
         """Grows with every sleep, so that nobody is woken from one that is over."""
         self._is_asleep = False
+        self.pool = HandlerPool(self)
         self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,
-            ex.Begin: self._begin,
-            ex.Inspect: lambda effect: world.begin(self._live(self._inspect(effect.question)), world.chance()),
+            ex.Begin: self.pool.begin,
+            ex.Inspect: lambda effect: world.begin(self.live(self._inspect(effect.question)), world.chance()),
             ex.Leave: self._leave,
             ex.LookAt: self._look_at,
             ex.Read: self._read,
             ex.ReadCheckpoints: lambda effect: self._checkpoints,
             ex.Renew: lambda _: self._renew(),
-            ex.Reply: self._reply,
+            ex.Reply: self.pool.reply,
             ex.StopRun: self._stop,
             ex.Taken: self._taken,
         }
@@ -198,8 +199,8 @@ class SimulatedWorker:
             self._is_asleep = False
             self.world.begin(partial(self.resume, self._sleep))
 
-    def _live(self, actor: Actor) -> Actor:
-        """What an actor of this process does, until the process dies; with pauses."""
+    def live(self, actor: Actor) -> Actor:
+        """Return what an actor of this process does, until the process dies; with pauses."""
         clock = self.world.clock
         if self.is_gone():
             return
@@ -343,7 +344,7 @@ class SimulatedWorker:
         self.effects[effect.hold] = []
         if not self.beating:
             self.beating = True
-            self.world.begin(self._live(self._beat()), LEASE / BEATS)
+            self.world.begin(self.live(self._beat()), LEASE / BEATS)
 
     def _read(self, effect: ex.Read) -> Sequence[Item] | None:
         claim = effect.claim
@@ -369,41 +370,6 @@ class SimulatedWorker:
             return any(carries_blame(c, is_held=self.world.is_live(c, self.world.clock.now)) for c in chunks)
         return chunks
 
-    # -- handlers -----------------------------------------------------------------------------------------------
-
-    def _begin(self, effect: ex.Begin) -> None:
-        work: ex.Portion = effect.work
-        actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
-        self.world.begin(self._live(actor))
-
-    def _handle(self, work: ex.Portion) -> Actor:
-        outcomes: list[Outcome] = []
-        for item in work.items:
-            if work.hold.lost or self.desk.orders.stopping:
-                break
-            found = self._look(item)
-            if found is None:
-                self.effects[work.hold].append(self.world.about_to_run(item, self.now()))
-                seconds = seconds_of(self.world)
-                yield seconds
-                found = handle(self, item, seconds)
-            outcomes.append(found)
-        self.tell(ex.Answer(work, outcomes, work.items[len(outcomes) :]))
-
-    def _look(self, item: Item) -> Outcome | None:
-        """Before anything is run: whether its input is still there, and whether its output is there already."""
-        world, (n, place) = self.world, (int(item.n), item.place)
-        broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
-        if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
-            return Lost(item, place.stage - 1, "its input is gone")
-        effect = (n, place.stage, place.epoch)
-        if not world.plan.adopts or not world.outputs.has(effect):
-            return None
-        world.counts["adopted"] += 1
-        output = output_of(item)
-        spend = world.outputs.made[effect]
-        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
-
     def _inspect(self, question: ex.Question) -> Actor:
         """Ask the verifiers: how far an item must go back whose input does not hold."""
         yield self.world.chance()
@@ -418,56 +384,6 @@ class SimulatedWorker:
             else:
                 outcomes.append(Lost(item, broken, "its input is gone"))
         self.tell(ex.GateAnswer(question, cleared, outcomes))
-
-    # -- ranges -------------------------------------------------------------------------------------------------
-
-    def _begin_walk(self, work: ex.Portion) -> Actor:
-        world, (item,) = self.world, work.items
-        if work.hold.lost or self.desk.orders.stopping:
-            self.tell(ex.Answer(work, [], work.items))
-            return
-        n = int(item.n)
-        walk = RangeWalk(item, work.hold.checkpoints.get(n), length_of(world, n), world.plan.every)
-        self.effects[work.hold].append(world.about_to_run(item, self.now()))
-        world.ranges.begins(walk)
-        yield from self._walk(work, walk)
-
-    def _walk(self, work: ex.Portion, walk: RangeWalk) -> Actor:
-        """RangeWalk a range up to its next checkpoint, or to its end."""
-        world = self.world
-        world.ranges.goes_on(walk, work.fence)
-        seconds = seconds_of(world)
-        yield seconds
-        world.ranges.handled(walk, walk.go_on())
-        if not walk.at_end and not world.goes_wrong(world.plan.transient):
-            self.tell(ex.CheckpointReached(work, Saving(walk.reached(), (work, walk))))
-            return
-        if walk.at_end:
-            outcome = handle(self, walk.item, seconds, walk.result())
-        else:
-            outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
-        if isinstance(outcome, Done):
-            work.reached = walk.reached()
-        self.tell(ex.Answer(work, [outcome]))
-
-    def _reply(self, effect: ex.Reply) -> None:
-        """Walks whose checkpoint is durable go on; where the run stops, they are left there."""
-        for saving in effect.savings:
-            work, walk = saving.waiter
-            if not effect.landed:
-                self.tell(ex.Answer(work, [], [walk.item]))
-                continue
-            walk.is_saved(saving.reached)
-            if self.desk.orders.stopping:
-                self._park(work, walk)
-            else:
-                self.world.begin(self._live(self._walk(work, walk)))
-
-    def _park(self, work: ex.Portion, walk: RangeWalk) -> None:
-        effect = _effect(walk.item)
-        self.effects[work.hold].remove(effect)
-        self.world.excused[effect] += 1
-        self.tell(ex.Answer(work, [], [walk.item]))
 
     # -- settling and committing --------------------------------------------------------------------------------
 
@@ -507,13 +423,13 @@ class SimulatedWorker:
         check_waits(hold.in_write, written.settled, self.world.plan.policies, now)
         if written.commit.kind == journal.STARTED:
             (item,) = [*hold.unasked, *(item for queue in hold.ready for item in queue.items())]
-            self.world.trials[_effect(item)].append(hold.lease.fence)
+            self.world.trials[effect_of(item)].append(hold.lease.fence)
         for outcome in hold.in_write if written.settled.attempts else ():
             if isinstance(outcome, Failed) and outcome.code == "killed_process":
                 self._check_condemned(outcome.item)
 
     def _check_condemned(self, item: Item) -> None:
-        plan, effect = self.world.plan, _effect(item)
+        plan, effect = self.world.plan, effect_of(item)
         may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
         if not may_die and plan.killer != (item.key, item.place.stage):
             raise Violation(f"item {item.n} is condemned, but it never killed a process")
@@ -524,7 +440,7 @@ class SimulatedWorker:
     def _are_durable(self, written: ex.Written) -> None:
         """What was committed is told, and nobody in the chunk is on trial any more."""
         hold = written.hold
-        told = {_effect(outcome.item) for outcome in hold.in_write}
+        told = {effect_of(outcome.item) for outcome in hold.in_write}
         self.effects[hold] = [effect for effect in self.effects[hold] if effect not in told]
         for effect, trials in self.world.trials.items():
             if hold.claim.lo <= effect[0] < hold.claim.hi:  # who slept hears late, and others may have begun since
@@ -558,10 +474,6 @@ class SimulatedWorker:
         if effect.why or self.desk.orders.at_once:
             self._excuse(hold)
             self.effects[hold] = []
-
-
-def _effect(item: Item) -> Effect:
-    return int(item.n), item.place.stage, item.place.epoch
 
 
 def world_pause(chance: float) -> float:

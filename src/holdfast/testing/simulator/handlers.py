@@ -35,6 +35,8 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
     spend = (
         Spend(item.n, usd=1 + int(world.chance() * plan.spend), metrics={"run": world.new_id()}) if plan.spend else None
     )
+    if plan.outages and world.is_away(item.place.stage):
+        return _no_answer(world, item, seconds, spend)
     luck = world.chance()
     if luck < plan.transient:
         after = 40.0 if luck < plan.transient / 10 else None
@@ -51,6 +53,12 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
     world.outputs.make((int(item.n), item.place.stage, item.place.epoch), spend)
     output = output_of(item) if result is None else result
     return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
+
+
+def _no_answer(world: "World", item: Item, seconds: float, spend: Spend | None) -> Outcome:
+    if world.chance() < world.plan.asks:
+        return Deferred(item, 5 + 40 * world.chance(), "busy", 0.1, seconds, spend, told=True)
+    return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, spend=spend)
 
 
 APART = 100

@@ -159,6 +159,7 @@ def check_events(world: "World", story: Story) -> None:
     wanted.update((course.ORPHAN_RESOLVED, n) for n in resolved)
     wanted[course.BATCH_OPENED, None] = 1
     wanted[course.BATCH_FINISHED, None] = story.seals
+    wanted[course.WARNING, None] = world.warnings
     told: Counter[tuple[str, int | None]] = Counter((event.kind, event.n) for event in stored)
     if +wanted != told:
         raise Violation(f"events without a fact: {+(told - wanted)}; facts without an event: {+(wanted - told)}")

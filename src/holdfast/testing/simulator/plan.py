@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.model import DeadLimit
-from holdfast.core.retry import Policy
+from holdfast.core.retry import Policy, Rule
 
 LEASE = 30.0
 
@@ -89,6 +89,13 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """On a bucket: how often others get in between two requests."""
     drift: float = 0.0
     """On a bucket: how much faster or slower the clock of a process may run, as a share."""
+    rule: Rule | None = None
+    """When a stage pauses; None for never."""
+    outages: tuple[tuple[int, float, float], ...] = ()
+    """When the other side of a stage is away: the stage, and the seconds from the start at which that begins and ends.
+    """
+    asks: float = 0.0
+    """How often the other side says meanwhile how long it wants to be left alone."""
     openers: int = 0
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
@@ -97,7 +104,7 @@ def draw(seed: int) -> WorldPlan:
     """The plan of a seed."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     plan = _drawn(seed, rng)
-    return _of_ranges(plan, rng) if rng.random() < 0.2 else plan
+    return _with_more(_of_ranges(plan, rng) if rng.random() < 0.2 else plan)
 
 
 def draw_on_a_bucket(seed: int) -> WorldPlan:
@@ -128,7 +135,7 @@ def draw_on_a_bucket(seed: int) -> WorldPlan:
         slow_reply=plan.slow_reply / 3,
         faults_until=LEASE + rng.random() * 2 * LEASE,
     )
-    return _of_ranges(plan, rng, longest=6) if some(0.5) else plan
+    return _with_more(_of_ranges(plan, rng, longest=6) if some(0.5) else plan)
 
 
 def _of_ranges(plan: WorldPlan, rng: Random, longest: int = 12) -> WorldPlan:
@@ -192,6 +199,30 @@ def _drawn(seed: int, rng: Random) -> WorldPlan:
         tolerance=_tolerance(rng) if some(0.15) else None,
         watched=bool(some(0.03)),
     )
+
+
+MORE = 1 << 60
+"""What is drawn from here on does not change what was drawn before."""
+
+
+def _with_more(plan: WorldPlan) -> WorldPlan:
+    """The same plan, and in some worlds what happens to a run as a whole."""
+    rng = Random(plan.seed + MORE)  # noqa: S311 - a schedule, not a secret
+    return _with_outages(plan, rng) if rng.random() < 0.12 else plan
+
+
+def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, in which the other side of some stages is away for a while."""
+    pause = 2 + rng.random() * 25
+    rule = Rule(failures=1 + int(rng.random() * 4), pause=pause, longest=pause * (1 + 3 * rng.random()),
+                in_all=pause * (1 + 8 * rng.random()))  # fmt: skip
+    return replace(plan, rule=rule, outages=tuple(_outage(rng, plan) for _ in range(1 + int(rng.random() * 3))),
+                   asks=rng.random() * 0.3)  # fmt: skip
+
+
+def _outage(rng: Random, plan: WorldPlan) -> tuple[int, float, float]:
+    begin = rng.random() * 40
+    return int(rng.random() * len(plan.policies)), begin, begin + 5 + rng.random() * 60
 
 
 def most_per_item(plan: WorldPlan) -> int:

@@ -27,6 +27,8 @@ class HandlerPool:
 
     def begin(self, effect: ex.Begin) -> None:
         work: ex.Portion = effect.work
+        for oracle in self.run.oracles:
+            oracle.begins(work)
         actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
         self.world.begin(self.run.live(actor))
 

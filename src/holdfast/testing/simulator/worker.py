@@ -33,8 +33,10 @@ from holdfast.runtime.engine.dispatch import (
 )
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
+from holdfast.runtime.engine.worker import note_pause
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
+from holdfast.testing.simulator.conduct import PauseOracle, RunOracle
 from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_waits
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
@@ -88,7 +90,7 @@ def desk_of(crew: Crew, owner: str) -> Desk:
     world, facts = crew.world, crew.facts
     plan, slots = world.plan, Slots(2 * world.plan.slice, one_by_one=world.cap is not None)
     load = PoolLoad(PoolKind.THREADS)
-    queues = [StageQueue(n, each, load, slots, StageBreaker(each.name, None)) for n, each in enumerate(facts)]
+    queues = [StageQueue(n, each, load, slots, _breaker(plan, each)) for n, each in enumerate(facts)]
     request = Want(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
                    tolerance=world.tolerance)  # fmt: skip
     deaths = WithheldDeaths(world.batch.name, [each.name for each in facts], plan.slice, active=not plan.every,
@@ -101,6 +103,10 @@ def desk_of(crew: Crew, owner: str) -> Desk:
         rules, queues, ex.Orders(plan.slice), Purse(world.cap, most_per_item(plan) if world.cap is not None else None),
         DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
     )  # fmt: skip
+
+
+def _breaker(plan: WorldPlan, facts: StageFacts) -> StageBreaker:
+    return StageBreaker(facts.name, plan.rule, facts.policy.defer_within)
 
 
 class SimulatedWorker:
@@ -130,6 +136,8 @@ class SimulatedWorker:
         """Grows with every sleep, so that nobody is woken from one that is over."""
         self._is_asleep = False
         self.pool = HandlerPool(self)
+        self.pauses = PauseOracle(self)
+        self.oracles: list[RunOracle] = [self.pauses] if world.plan.outages else []
         self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,
@@ -143,6 +151,7 @@ class SimulatedWorker:
             ex.Reply: self.pool.reply,
             ex.StopRun: self._stop,
             ex.Taken: self._taken,
+            ex.TellPause: self._tell_pause,
         }
         self._checkpoints: Sequence[Any] = ()
         self._late: dict[bytes, Commit] = {}
@@ -298,6 +307,8 @@ class SimulatedWorker:
                     yield max(effect.seconds, 0.01 + 0.05 * world.chance())
                     self._is_asleep = False
                 answer, self._inbox = self._inbox, []
+                for oracle in self.oracles:
+                    oracle.hears(answer)
             elif kind is ex.Write:
                 answer = yield from self._write_group(effect.group)
             else:
@@ -313,6 +324,16 @@ class SimulatedWorker:
             self.world.counts["stops"] += 1
             orders.stopping, orders.at_once = True, self.world.chance() < 0.2
             self.tell()
+
+    def _tell_pause(self, effect: ex.TellPause) -> None:
+        self.world.say(self.name, effect.message)
+        self.pauses.tells(effect)
+        try:
+            note_pause(self.store, self.world.batch.id, effect, actor=self.name)
+        except StoreError:
+            self._stop(ex.StopRun("trouble"))
+        self.world.warnings += effect.until is not None
+        self.world.counts["stages paused"] += effect.until is not None
 
     # -- claim and load -----------------------------------------------------------------------------------------
 
@@ -420,6 +441,8 @@ class SimulatedWorker:
     def _check_written(self, written: ex.Written) -> None:
         """Waits are kept; who is condemned was tried often enough; who is on trial is known."""
         hold, now = written.hold, self.desk.now
+        for oracle in self.oracles:
+            oracle.writes(written)
         check_waits(hold.in_write, written.settled, self.world.plan.policies, now)
         if written.commit.kind == journal.STARTED:
             (item,) = [*hold.unasked, *(item for queue in hold.ready for item in queue.items())]

@@ -148,6 +148,8 @@ class World:
         self.underway: list[tuple[bool, frozenset[int]]] = []
         """Acts that somebody waits for: whether they seize, and their items. On a bucket that takes its time."""
         self.landed: set[bytes] = set()
+        self.warnings = 0
+        """How often others were told that a stage pauses."""
         self.counts: Counter[str] = Counter()
         self.heads: list[bytes] = []
         """Where the chain of each chunk ended: the whole story in a few bytes."""
@@ -206,6 +208,11 @@ class World:
 
     def goes_wrong(self, rate: float) -> bool:
         return rate > 0 and self.faulty and self.chance() < rate
+
+    def is_away(self, stage: int) -> bool:
+        """Whether the other side of a stage does not answer."""
+        now = self.clock.now - START
+        return self.faulty and any(at == stage and begin <= now < end for at, begin, end in self.plan.outages)
 
     def new_id(self) -> bytes:
         return next(self._ids).to_bytes(16, "big")

@@ -22,6 +22,7 @@ from tests.model.mutants import (
     explored,
     leases,
     pauses,
+    processes,
     returns,
     scanning,
     swapping,
@@ -40,7 +41,7 @@ __all__ = [
     "checks_failed",
 ]
 
-CHAPTERS = (commits, leases, decisions, engine, pauses, endings, returns, scanning, swapping, explored)
+CHAPTERS = (commits, leases, decisions, engine, pauses, processes, endings, returns, scanning, swapping, explored)
 CAUGHT = (AssertionError, HoldfastError)
 """How a broken version shows: by an oracle, an assertion or a refusal. Any other error is a bug of the mutant."""
 

@@ -1,15 +1,19 @@
 """What must be true of the conduct of one run, while it works: which portions it begins, and what it makes of them."""
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.hold import Hold
 from holdfast.testing.replay import Violation
 
 if TYPE_CHECKING:
     from holdfast.testing.simulator.worker import SimulatedWorker
 
 A_MOMENT = 1e-6
+ALONE = 2
+"""Deaths after which an item is tried with nothing beside it."""
 
 
 class RunOracle:
@@ -89,13 +93,13 @@ class PauseOracle(RunOracle):
 
     def hears(self, events: list[ex.Event]) -> None:
         for event in events:
-            if isinstance(event, ex.Answer):
-                stage = self._stages[event.work.stage]
-                self._came_back(stage, event.work, len(event.outcomes) + len(event.unrun))
-                for outcome in event.outcomes:
-                    self._hear(stage, outcome)
-            elif isinstance(event, ex.Broken):
-                self._came_back(self._stages[event.work.stage], event.work, len(event.work.items))
+            if not isinstance(event, ex.Answer | ex.Broken):
+                continue
+            stage = self._stages[event.work.stage]
+            outcomes, unrun = event[1:3] if isinstance(event, ex.Answer) else (event.work.outcomes, event.work.items)
+            self._came_back(stage, event.work, len(outcomes) + len(unrun))
+            for outcome in outcomes:
+                self._hear(stage, outcome)
 
     def _came_back(self, stage: _StagePause, work: ex.Portion, count: int) -> None:
         left = stage.flying.pop(work, count) - count
@@ -121,3 +125,60 @@ class PauseOracle(RunOracle):
         for outcome in written.hold.in_write if self._spared else ():
             if any(outcome is spared for spared in self._spared):
                 raise Violation(f"item {outcome.item.n} failed while its stage paused, and that counts as an attempt")
+
+
+class ProcessOracle(RunOracle):
+    """An item under which a process died is tried again in a new one, then with nothing beside it; only when that
+    process died, too, is it to blame."""
+
+    def __init__(self, run: "SimulatedWorker") -> None:
+        super().__init__(run)
+        self._deaths: defaultdict[Hold, Counter[int]] = defaultdict(Counter)
+        """How many processes died under the items of a hold that did not come back since."""
+        self._guilty: list[int] = []
+
+    def begins(self, work: ex.Portion) -> None:
+        flying, deaths = self.run.pool.flying, self._deaths[work.hold]
+        if deaths and len(work.items) > 1:
+            raise Violation(f"items {[item.n for item in work.items]} travel together after processes died: {deaths}")
+        died = deaths[work.items[0].n]
+        if died and not work.fresh:
+            raise Violation(f"item {work.items[0].n} is not tried again in a new process")
+        if died > 1 and not work.lone:
+            raise Violation(f"item {work.items[0].n} is not tried alone, though {died} processes died under it")
+        if flying and (work.lone or any(other.lone and not other.hold.lost for other in flying)):
+            raise Violation(f"item {work.items[0].n} is begun beside another one, and one of them is to be alone")
+
+    def hears(self, events: list[ex.Event]) -> None:
+        for event in events:
+            if isinstance(event, ex.Answer):
+                for outcome in event.outcomes:
+                    self._deaths[event.work.hold].pop(outcome.item.n, None)
+            elif isinstance(event, ex.Broken):
+                self._hear_of_death(event.work)
+
+    def _hear_of_death(self, work: ex.Portion) -> None:
+        item, deaths = work.items[len(work.outcomes)], self._deaths[work.hold]
+        for outcome in work.outcomes:
+            deaths.pop(outcome.item.n, None)
+        if work.lone and not self.run.desk.orders.stopping:
+            self._guilty.append(int(item.n))
+            if deaths.pop(item.n, 0) < ALONE:
+                raise Violation(f"item {item.n} was tried alone too early")
+        else:
+            deaths[item.n] += 1
+            self.run.pool.excuse(work, item)
+
+    def writes(self, written: ex.Written) -> None:
+        for outcome in written.hold.in_write:
+            if isinstance(outcome, Failed) and outcome.code == "process_died":
+                self._check_blame(outcome)
+
+    def _check_blame(self, failed: Failed) -> None:
+        item = failed.item
+        if self.plan.fatal != (item.key, item.place.stage):
+            raise Violation(f"item {item.n} is to blame for the end of a process, and never killed one")
+        if item.n not in self._guilty:
+            raise Violation(f"item {item.n} is to blame for the end of a process, which it was not alone with")
+        self._guilty.remove(int(item.n))
+        self.run.world.counts["killers of processes found"] += 1

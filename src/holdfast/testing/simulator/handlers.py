@@ -58,6 +58,8 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
 def _no_answer(world: "World", item: Item, seconds: float, spend: Spend | None) -> Outcome:
     if world.chance() < world.plan.asks:
         return Deferred(item, 5 + 40 * world.chance(), "busy", 0.1, seconds, spend, told=True)
+    if world.plan.adopts and world.chance() < 0.5:  # it did what it was asked for, and its answer got lost
+        world.outputs.make((int(item.n), item.place.stage, item.place.epoch), None)
     return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, spend=spend)
 
 

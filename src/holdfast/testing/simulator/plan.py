@@ -96,6 +96,14 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
     asks: float = 0.0
     """How often the other side says meanwhile how long it wants to be left alone."""
+    processes: bool = False
+    """Whether handlers run in processes of their own, which die."""
+    fatal: tuple[str, int] | None = None
+    """The key and stage that kill such a process, whenever they are tried."""
+    litter: float = 0.0
+    """How often an item leaves something behind of which its process dies under the next one."""
+    crowding: float = 0.0
+    """How often a process dies because others are at work beside it."""
     openers: int = 0
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
@@ -208,7 +216,9 @@ MORE = 1 << 60
 def _with_more(plan: WorldPlan) -> WorldPlan:
     """The same plan, and in some worlds what happens to a run as a whole."""
     rng = Random(plan.seed + MORE)  # noqa: S311 - a schedule, not a secret
-    return _with_outages(plan, rng) if rng.random() < 0.12 else plan
+    some = _some(rng)
+    plan = _with_outages(plan, rng) if some(0.12) else plan
+    return _with_processes(plan, rng) if some(0.1) and not plan.every else plan
 
 
 def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
@@ -223,6 +233,18 @@ def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
 def _outage(rng: Random, plan: WorldPlan) -> tuple[int, float, float]:
     begin = rng.random() * 40
     return int(rng.random() * len(plan.policies)), begin, begin + 5 + rng.random() * 60
+
+
+def _with_processes(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with handlers in processes."""
+    some = _some(rng)
+    return replace(
+        plan,
+        processes=True,
+        fatal=(f"k{int(rng.random() * 6)}", int(rng.random() * len(plan.policies))) if some(0.6) else None,
+        litter=some(0.5) * rng.random() * 0.4,
+        crowding=some(0.5) * rng.random() * 0.5,
+    )
 
 
 def most_per_item(plan: WorldPlan) -> int:

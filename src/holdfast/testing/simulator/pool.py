@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 from holdfast.core import canonical
 from holdfast.core.model import Item
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
+from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.hold import Saving
+from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
 from holdfast.testing.simulator.world import Actor, Effect
 
@@ -19,40 +22,97 @@ def effect_of(item: Item) -> Effect:
     return int(item.n), item.place.stage, item.place.epoch
 
 
+class SimulatedChild:
+    """A process that runs handlers."""
+
+    is_littered = False
+    """It dies under its next item, for what an earlier one left behind."""
+
+
 class HandlerPool:
     """The handlers of one run."""
 
     def __init__(self, run: "SimulatedWorker") -> None:
         self.run, self.world = run, run.world
+        self.flying: dict[Assignment, Item | None] = {}
+        """What is in flight, with the item at hand."""
+        self._children: list[SimulatedChild] = []
+        """Processes that are not at work."""
 
     def begin(self, effect: ex.Begin) -> None:
-        work: ex.Portion = effect.work
+        """Let the handlers of a portion begin, beside the run."""
+        work: Assignment = effect.work
         for oracle in self.run.oracles:
             oracle.begins(work)
+        self.flying[work] = None
         actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
         self.world.begin(self.run.live(actor))
 
     # -- items --------------------------------------------------------------------------------------------------
 
-    def _handle(self, work: ex.Portion) -> Actor:
-        outcomes: list[Outcome] = []
+    def _handle(self, work: Assignment) -> Actor:
+        child = self._child(work) if self.world.plan.processes else None
         for item in work.items:
             if self._is_vain(work):
                 break
             found = self.look(item)
+            self._check_found(work, item, found)
             if found is None:
                 self._set_out(work, item)
                 seconds = seconds_of(self.world)
                 yield seconds
+                if child is not None and self._dies(child, item):
+                    self._break(work, item)
+                    return
                 found = handle(self.run, item, seconds)
-            outcomes.append(found)
-        self.run.tell(ex.Answer(work, outcomes, work.items[len(outcomes) :]))
+            work.outcomes.append(found)
+        if child is not None:
+            self._children.append(child)
+        self._answer(work, work.answer())
 
-    def _is_vain(self, work: ex.Portion) -> bool:
+    def _answer(self, work: Assignment, answer: ex.Answer | None) -> None:
+        self.flying.pop(work, None)
+        if answer is not None:
+            self.run.tell(answer)
+
+    def _check_found(self, work: Assignment, item: Item, found: Outcome | None) -> None:
+        """A run looks for what was made only where somebody may have tried before, and knows where that may be; but for
+        one that was overtaken."""
+        if not isinstance(found, Done) or may_have_been_tried(item.place, resumed=work.resumed):
+            return
+        if self.world.chunk_of(item.n).fence == work.fence:
+            raise Violation(f"item {item.n} was made before, and its run would not look for that")
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def _child(self, work: Assignment) -> SimulatedChild:
+        return self._children.pop() if self._children and not work.fresh else SimulatedChild()
+
+    def _dies(self, child: SimulatedChild, item: Item) -> bool:
+        """Whether a process dies under an item: of the item, of an earlier one, or of those beside it."""
+        world, plan = self.world, self.world.plan
+        if plan.fatal == (item.key, item.place.stage):
+            return True
+        if child.is_littered or (len(self.flying) > 1 and world.goes_wrong(plan.crowding)):
+            if plan.adopts and world.chance() < 0.5:
+                world.outputs.make(effect_of(item), None)
+            return True
+        child.is_littered = world.goes_wrong(plan.litter)
+        return False
+
+    def _break(self, work: Assignment, item: Item) -> None:
+        self.world.counts["processes died"] += 1
+        self.world.say(self.run.name, f"loses a process under item {item.n}")
+        self.flying.pop(work, None)
+        self.run.tell(ex.Broken(work, "SIGKILL", item))
+
+    # -- items --------------------------------------------------------------------------------------------------
+
+    def _is_vain(self, work: Assignment) -> bool:
         """Whether nothing more of it is begun."""
         return work.hold.lost or self.run.desk.orders.stopping
 
-    def _set_out(self, work: ex.Portion, item: Item) -> None:
+    def _set_out(self, work: Assignment, item: Item) -> None:
         self.run.effects[work.hold].append(self.world.about_to_run(item, self.run.now()))
 
     def look(self, item: Item) -> Outcome | None:
@@ -71,10 +131,10 @@ class HandlerPool:
 
     # -- ranges -------------------------------------------------------------------------------------------------
 
-    def _begin_walk(self, work: ex.Portion) -> Actor:
+    def _begin_walk(self, work: Assignment) -> Actor:
         world, (item,) = self.world, work.items
         if self._is_vain(work):
-            self.run.tell(ex.Answer(work, [], work.items))
+            self._answer(work, ex.Answer(work, [], work.items))
             return
         n = int(item.n)
         walk = RangeWalk(item, work.hold.checkpoints.get(n), length_of(world, n), world.plan.every)
@@ -82,7 +142,7 @@ class HandlerPool:
         world.ranges.begins(walk)
         yield from self._walk(work, walk)
 
-    def _walk(self, work: ex.Portion, walk: RangeWalk) -> Actor:
+    def _walk(self, work: Assignment, walk: RangeWalk) -> Actor:
         """Walk a range up to its next checkpoint, or to its end."""
         world = self.world
         world.ranges.goes_on(walk, work.fence)
@@ -98,14 +158,14 @@ class HandlerPool:
             outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
         if isinstance(outcome, Done):
             work.reached = walk.reached()
-        self.run.tell(ex.Answer(work, [outcome]))
+        self._answer(work, ex.Answer(work, [outcome]))
 
     def reply(self, effect: ex.Reply) -> None:
         """Let walks go on whose checkpoint is durable; where the run stops, they are left there."""
         for saving in effect.savings:
             work, walk = saving.waiter
             if not effect.landed:
-                self.run.tell(ex.Answer(work, [], [walk.item]))
+                self._answer(work, ex.Answer(work, [], [walk.item]))
                 continue
             walk.is_saved(saving.reached)
             if self.run.desk.orders.stopping:
@@ -113,12 +173,13 @@ class HandlerPool:
             else:
                 self.world.begin(self.run.live(self._walk(work, walk)))
 
-    def _park(self, work: ex.Portion, walk: RangeWalk) -> None:
-        self._excuse(work, walk.item)
-        self.run.tell(ex.Answer(work, [], [walk.item]))
+    def _park(self, work: Assignment, walk: RangeWalk) -> None:
+        self.excuse(work, walk.item)
+        self._answer(work, ex.Answer(work, [], [walk.item]))
 
-    def _excuse(self, work: ex.Portion, item: Item) -> None:
-        """Expect no outcome of an attempt."""
-        effect = effect_of(item)
-        self.run.effects[work.hold].remove(effect)
-        self.world.excused[effect] += 1
+    def excuse(self, work: ex.Portion, item: Item) -> None:
+        """Expect no outcome of an attempt, unless none is expected any more."""
+        effect, effects = effect_of(item), self.run.effects[work.hold]
+        if effect in effects:
+            effects.remove(effect)
+            self.world.excused[effect] += 1

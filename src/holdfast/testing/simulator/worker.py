@@ -19,6 +19,7 @@ from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.commits import Sending
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import (
@@ -36,7 +37,7 @@ from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.engine.worker import note_pause
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.conduct import PauseOracle, RunOracle
+from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle
 from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_waits
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
@@ -88,8 +89,9 @@ class Crew:
 def desk_of(crew: Crew, owner: str) -> Desk:
     """Return the desk of a run in a world, as a run of the runtime has it."""
     world, facts = crew.world, crew.facts
-    plan, slots = world.plan, Slots(2 * world.plan.slice, one_by_one=world.cap is not None)
-    load = PoolLoad(PoolKind.THREADS)
+    plan, ahead = world.plan, 1 if world.plan.processes else 2
+    slots = Slots(ahead * plan.slice, one_by_one=world.cap is not None)
+    load = PoolLoad(PoolKind.PROCESSES if plan.processes else PoolKind.THREADS)
     queues = [StageQueue(n, each, load, slots, _breaker(plan, each)) for n, each in enumerate(facts)]
     request = Want(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
                    tolerance=world.tolerance)  # fmt: skip
@@ -102,6 +104,7 @@ def desk_of(crew: Crew, owner: str) -> Desk:
     return Desk(
         rules, queues, ex.Orders(plan.slice), Purse(world.cap, most_per_item(plan) if world.cap is not None else None),
         DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
+        portion=Assignment,
     )  # fmt: skip
 
 
@@ -138,6 +141,7 @@ class SimulatedWorker:
         self.pool = HandlerPool(self)
         self.pauses = PauseOracle(self)
         self.oracles: list[RunOracle] = [self.pauses] if world.plan.outages else []
+        self.oracles += [ProcessOracle(self)] if world.plan.processes else []
         self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,

@@ -25,6 +25,7 @@ from tests.model.mutants import (
     processes,
     returns,
     scanning,
+    slices,
     swapping,
 )
 from tests.model.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant
@@ -41,7 +42,20 @@ __all__ = [
     "checks_failed",
 ]
 
-CHAPTERS = (commits, leases, decisions, engine, pauses, processes, endings, returns, scanning, swapping, explored)
+CHAPTERS = (
+    commits,
+    leases,
+    decisions,
+    engine,
+    pauses,
+    processes,
+    slices,
+    endings,
+    returns,
+    scanning,
+    swapping,
+    explored,
+)
 CAUGHT = (AssertionError, HoldfastError)
 """How a broken version shows: by an oracle, an assertion or a refusal. Any other error is a bug of the mutant."""
 

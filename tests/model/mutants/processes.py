@@ -52,3 +52,23 @@ def what_was_made_before_a_process_died_is_not_looked_for() -> Patch:
         desk._adopting = adopting
 
     return wrapped(Desk, "_broken", blind)
+
+
+@simulation
+def suspects_travel_with_others() -> Patch:
+    def loose(how_many: Any, queue: StageQueue, hold: Hold, inline: bool) -> int:
+        before, hold.suspects = hold.suspects, {}
+        many = how_many(queue, hold, inline)
+        hold.suspects = before
+        return many if hold.suspects else int(many)
+
+    return wrapped(StageQueue, "how_many", loose)
+
+
+@simulation
+def what_a_process_finished_before_it_died_is_forgotten() -> Patch:
+    def forgetful(broken: Any, desk: Desk, event: Any) -> Any:
+        event.work.outcomes.clear()
+        return broken(desk, event)
+
+    return wrapped(Desk, "_broken", forgetful)

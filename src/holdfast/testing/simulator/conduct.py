@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.dispatch import INLINE_SECONDS
 from holdfast.runtime.engine.hold import Hold
 from holdfast.testing.replay import Violation
 
@@ -30,6 +31,40 @@ class RunOracle:
 
     def writes(self, written: ex.Written) -> None:
         """Look at what is about to be written of one hold."""
+
+
+class SliceOracle(RunOracle):
+    """What runs on the thread of a run does not keep it; one that did is not run there again. Whatever runs beside it
+    has a slot, and gives it back."""
+
+    def __init__(self, run: "SimulatedWorker") -> None:
+        super().__init__(run)
+        self._size = run.desk.slots.free
+        self._slow: set[int] = set()
+        """Stages of which an item kept the thread of the run."""
+        self._seconds = 0.0
+        """What handlers took there since something was heard."""
+
+    def begins(self, work: ex.Portion) -> None:
+        if not work.inline:
+            if len(self.run.pool.flying) >= self._size:
+                raise Violation(f"more than {self._size} portions are at work beside a run")
+        elif work.stage in self._slow or work.hold.exclusive:
+            raise Violation(f"items of stage {work.stage} run on the thread of the run, and may be slow or kill it")
+        elif self._seconds > INLINE_SECONDS:
+            raise Violation(f"handlers keep the thread of the run for {self._seconds:.3f} s without a commit")
+
+    def keeps(self, work: ex.Portion, seconds: float, *, slow: bool) -> None:
+        """Look at handlers that have kept the thread of the run."""
+        self._seconds += seconds
+        self._slow.update([work.stage] if slow else [])
+
+    def hears(self, events: list[ex.Event]) -> None:
+        self._seconds = 0.0
+        came_back = [event.work for event in events if isinstance(event, ex.Answer | ex.Broken)]
+        held = sum(work.slots for work in {*self.run.pool.flying, *came_back})
+        if held != self._size - self.run.desk.slots.free:
+            raise Violation(f"{self._size - self.run.desk.slots.free} slots are held, {held} by what is at work")
 
 
 class _StagePause:

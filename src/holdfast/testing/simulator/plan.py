@@ -104,6 +104,10 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How often an item leaves something behind of which its process dies under the next one."""
     crowding: float = 0.0
     """How often a process dies because others are at work beside it."""
+    quick: float = 0.0
+    """How many seconds a handler takes that takes next to no time; 0 where they take seconds."""
+    stalls: float = 0.0
+    """How often a quick handler is slow all the same."""
     openers: int = 0
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
@@ -218,7 +222,8 @@ def _with_more(plan: WorldPlan) -> WorldPlan:
     rng = Random(plan.seed + MORE)  # noqa: S311 - a schedule, not a secret
     some = _some(rng)
     plan = _with_outages(plan, rng) if some(0.12) else plan
-    return _with_processes(plan, rng) if some(0.1) and not plan.every else plan
+    plan = _with_processes(plan, rng) if some(0.1) and not plan.every else plan
+    return _with_quick_handlers(plan, rng) if some(0.3 if plan.processes else 0.05) and not plan.every else plan
 
 
 def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
@@ -244,6 +249,27 @@ def _with_processes(plan: WorldPlan, rng: Random) -> WorldPlan:
         fatal=(f"k{int(rng.random() * 6)}", int(rng.random() * len(plan.policies))) if some(0.6) else None,
         litter=some(0.5) * rng.random() * 0.4,
         crowding=some(0.5) * rng.random() * 0.5,
+    )
+
+
+def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with more items, which travel together or run on the thread of the run."""
+    count = 16 + int(rng.random() * 8)
+    rows: list[tuple[object, bytes]] = [(f"k{n}", b"%d" % n) for n in range(count)]
+    size = 4 + int(rng.random() * count)
+    return replace(
+        plan,
+        groups=[rows[at : at + size] for at in range(0, count, size)],
+        policies=plan.policies[:2],
+        killer=None if plan.killer is None else (plan.killer[0], 0),
+        fatal=None if plan.fatal is None else (plan.fatal[0], 0),
+        outages=tuple((0, begin, end) for _, begin, end in plan.outages),
+        cap=None,
+        workers=1 + _some(rng)(0.5),
+        limit=12 + int(rng.random() * 8),
+        page=4 + int(rng.random() * 10),
+        quick=0.001 * (0.5 + rng.random()) if plan.processes else 2e-5 * (0.5 + rng.random()),
+        stalls=_some(rng)(0.7) * rng.random() * 0.3,
     )
 
 

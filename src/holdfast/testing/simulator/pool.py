@@ -1,14 +1,17 @@
 """The handlers of a simulated run, which are at work beside it: items of a stage, and ranges of rows."""
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from holdfast.core import canonical
+from holdfast.core.limits import SLOW_SECONDS, WATCH_SECONDS
 from holdfast.core.model import Item
 from holdfast.core.outcome import Done, Failed, Lost, Outcome
 from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.hold import Saving
+from holdfast.runtime.engine.stages import INLINE_PATIENCE
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
 from holdfast.testing.simulator.world import Actor, Effect
@@ -42,8 +45,6 @@ class HandlerPool:
     def begin(self, effect: ex.Begin) -> None:
         """Let the handlers of a portion begin, beside the run."""
         work: Assignment = effect.work
-        for oracle in self.run.oracles:
-            oracle.begins(work)
         self.flying[work] = None
         actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
         self.world.begin(self.run.live(actor))
@@ -69,6 +70,52 @@ class HandlerPool:
         if child is not None:
             self._children.append(child)
         self._answer(work, work.answer())
+
+    # -- on the thread of the run -------------------------------------------------------------------------------
+
+    def run_here(self, work: Assignment) -> Generator[float, None, bool]:
+        """Run items one after the other; return whether one of them was so slow that another thread had to take over.
+        Of those that turn out to be slow after all, the rest is left."""
+        took = 0.0
+        self.world.counts["slices"] += 1
+        for item in work.items:
+            if self._is_vain(work) or took > INLINE_PATIENCE:
+                break
+            found = self.look(item)
+            self._check_found(work, item, found)
+            if found is None:
+                self._set_out(work, item)
+                seconds = seconds_of(self.world)
+                took += seconds
+                if took > SLOW_SECONDS:
+                    yield from self._hand_on(work, item, seconds, took)
+                    return True
+                found = handle(self.run, item, seconds)
+            work.outcomes.append(found)
+        yield took
+        self.run.slices.keeps(work, took, slow=False)
+        self._answer(work, work.answer())
+        return False
+
+    def _hand_on(self, work: Assignment, item: Item, seconds: float, took: float) -> Actor:
+        """Let a slow item end beside the run, whose thread is another one from here on."""
+        watched = min(took, SLOW_SECONDS + WATCH_SECONDS * self.world.chance())
+        yield watched
+        self.world.counts["slices handed on"] += 1
+        self.run.slices.keeps(work, watched, slow=True)
+        answer = work.split()
+        assert answer is not None
+        self.run.desk.queues[work.stage].surprise(work)
+        self.flying[work] = item
+        self.run.tell(answer)
+        self.world.begin(self.run.live(self._end_beside(work, item, seconds, took - watched)))
+
+    def _end_beside(self, work: Assignment, item: Item, seconds: float, left: float) -> Actor:
+        yield left
+        work.outcomes.append(handle(self.run, item, seconds))
+        self._answer(work, work.answer())
+
+    # -- beside it ----------------------------------------------------------------------------------------------
 
     def _answer(self, work: Assignment, answer: ex.Answer | None) -> None:
         self.flying.pop(work, None)

@@ -37,7 +37,7 @@ from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.engine.worker import note_pause
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle
+from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle, SliceOracle
 from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_waits
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
@@ -142,10 +142,12 @@ class SimulatedWorker:
         self.pauses = PauseOracle(self)
         self.oracles: list[RunOracle] = [self.pauses] if world.plan.outages else []
         self.oracles += [ProcessOracle(self)] if world.plan.processes else []
+        self.slices = SliceOracle(self)
+        self.oracles += [self.slices] if world.plan.quick or world.plan.processes else []
         self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,
-            ex.Begin: self.pool.begin,
+            ex.Begin: self._begin,
             ex.Inspect: lambda effect: world.begin(self.live(self._inspect(effect.question)), world.chance()),
             ex.Leave: self._leave,
             ex.LookAt: self._look_at,
@@ -315,9 +317,22 @@ class SimulatedWorker:
                     oracle.hears(answer)
             elif kind is ex.Write:
                 answer = yield from self._write_group(effect.group)
+            elif kind is ex.Begin and effect.work.inline:
+                self._look_on(effect.work)
+                if (yield from self.pool.run_here(effect.work)):
+                    ask = desk.work().send  # on another thread
+                answer = None
             else:
                 answer = carry_out[kind](effect) if kind in carry_out else ()
         self._end(5.0 + world.chance() * 2 * LEASE)
+
+    def _begin(self, effect: ex.Begin) -> None:
+        self._look_on(effect.work)
+        self.pool.begin(effect)
+
+    def _look_on(self, work: ex.Portion) -> None:
+        for oracle in self.oracles:
+            oracle.begins(work)
 
     def _stop(self, effect: ex.StopRun) -> None:
         if effect.error is not None:

@@ -16,6 +16,7 @@ from holdfast.testing.simulator import in_memory, simulate
 from holdfast.testing.simulator.world import MakeStore
 from tests.model.mutants import (
     commits,
+    deadlines,
     decisions,
     endings,
     engine,
@@ -45,6 +46,7 @@ __all__ = [
 CHAPTERS = (
     commits,
     leases,
+    deadlines,
     decisions,
     engine,
     pauses,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome
 from holdfast.runtime.engine import exchange as ex
-from holdfast.runtime.engine.dispatch import INLINE_SECONDS
+from holdfast.runtime.engine.dispatch import ENOUGH, INLINE_SECONDS
 from holdfast.runtime.engine.hold import Hold
 from holdfast.testing.replay import Violation
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from holdfast.testing.simulator.worker import SimulatedWorker
 
 A_MOMENT = 1e-6
+LATE = 2.0
+"""Seconds that it takes to write what is finished, and to give everything back."""
 ALONE = 2
 """Deaths after which an item is tried with nothing beside it."""
 
@@ -31,6 +33,42 @@ class RunOracle:
 
     def writes(self, written: ex.Written) -> None:
         """Look at what is about to be written of one hold."""
+
+
+class TimeOracle(RunOracle):
+    """A run begins nothing that its deadline would cut off, as far as it can know, and ends in time."""
+
+    def __init__(self, run: "SimulatedWorker") -> None:
+        super().__init__(run)
+        self._measured: Counter[int] = Counter()
+        """How often the pace of a stage was seen."""
+        self._last: dict[int, float] = {}
+        """What the last attempt took."""
+
+    def _left(self) -> float:
+        return self.run.desk.orders.deadline.at - self.run.world.clock.now
+
+    def begins(self, work: ex.Portion) -> None:
+        if self.run.desk.orders.stopping:
+            return  # while it was claimed, time was up: it comes back as it is
+        left, is_known = self._left(), self._measured[work.stage] >= ENOUGH or self._last.get(work.stage)
+        if left <= 0:
+            raise Violation(f"items {[item.n for item in work.items]} are begun {-left:.1f} s after the deadline")
+        if is_known and self.plan.paces and not self.plan.every and left < self.plan.paces[work.stage] - A_MOMENT:
+            raise Violation(f"stage {work.stage} begins an item {left:.1f} s before the deadline, and needs longer")
+
+    def hears(self, events: list[ex.Event]) -> None:
+        for answer in [event for event in events if isinstance(event, ex.Answer)]:
+            for outcome in answer.outcomes:
+                if not isinstance(outcome, Lost):
+                    self._last[answer.work.stage] = outcome.seconds
+                    self._measured[answer.work.stage] += outcome.seconds > 0
+
+    def ends(self) -> None:
+        """Look at the end of the run: it is not late, unless something kept it."""
+        world, was_kept = self.run.world, self.run.is_shaken or self.plan.slow_reply or self.plan.lingers
+        if -self._left() > LATE and not was_kept and world.loses_commits:
+            raise Violation(f"{self.run.name} ends {-self._left():.1f} s after its deadline")
 
 
 class SliceOracle(RunOracle):

@@ -108,6 +108,10 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds a handler takes that takes next to no time; 0 where they take seconds."""
     stalls: float = 0.0
     """How often a quick handler is slow all the same."""
+    time: float = 0.0
+    """About how many seconds each run has while things go wrong; 0 where it has all the time there is."""
+    paces: tuple[float, ...] = ()
+    """How many seconds the handler of each stage takes, where runs have a deadline."""
     openers: int = 0
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
@@ -223,7 +227,9 @@ def _with_more(plan: WorldPlan) -> WorldPlan:
     some = _some(rng)
     plan = _with_outages(plan, rng) if some(0.12) else plan
     plan = _with_processes(plan, rng) if some(0.1) and not plan.every else plan
-    return _with_quick_handlers(plan, rng) if some(0.3 if plan.processes else 0.05) and not plan.every else plan
+    if some(0.3 if plan.processes else 0.05) and not plan.every:
+        plan = _with_quick_handlers(plan, rng)
+    return _with_deadlines(plan, rng) if some(0.1) else plan
 
 
 def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
@@ -271,6 +277,12 @@ def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
         quick=0.001 * (0.5 + rng.random()) if plan.processes else 2e-5 * (0.5 + rng.random()),
         stalls=_some(rng)(0.7) * rng.random() * 0.3,
     )
+
+
+def _with_deadlines(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with runs whose time is up at some moment, and handlers that always take the same time."""
+    paces = tuple(0.3 + rng.random() ** 2 * 12 for _ in plan.policies)
+    return replace(plan, time=3 + rng.random() * 25, paces=() if plan.quick else paces, slow=0.0)
 
 
 def most_per_item(plan: WorldPlan) -> int:

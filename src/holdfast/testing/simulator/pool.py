@@ -13,7 +13,7 @@ from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.hold import Saving
 from holdfast.runtime.engine.stages import INLINE_PATIENCE
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
+from holdfast.testing.simulator.handlers import RangeWalk, cut_off, handle, length_of, output_of, seconds_of
 from holdfast.testing.simulator.world import Actor, Effect
 
 if TYPE_CHECKING:
@@ -60,16 +60,37 @@ class HandlerPool:
             self._check_found(work, item, found)
             if found is None:
                 self._set_out(work, item)
-                seconds = seconds_of(self.world)
+                seconds = seconds_of(self.world, work.stage)
                 yield seconds
+                if work.abandoned:
+                    return
                 if child is not None and self._dies(child, item):
                     self._break(work, item)
                     return
                 found = handle(self.run, item, seconds)
             work.outcomes.append(found)
+            self.flying[work] = None
         if child is not None:
             self._children.append(child)
         self._answer(work, work.answer())
+
+    def cut_off(self, _: ex.CutOff) -> list[ex.Event]:
+        """Give up what is at work: what it has counts, and what was paid for the item at hand. Nothing is known of
+        processes, and of ranges what their checkpoints have."""
+        if self.world.plan.processes:
+            return []
+        return [self._cut_off(work, item) for work, item in list(self.flying.items())]
+
+    def _cut_off(self, work: Assignment, item: Item | None) -> ex.Answer:
+        work.abandoned = True
+        del self.flying[work]
+        (first, last), outcomes = work.owed, list(work.outcomes)
+        if item is not None and self.world.plan.every:
+            self.excuse(work, item)
+        elif item is not None:
+            outcomes.append(cut_off(self.world, item))
+        self.world.counts["portions cut off"] += 1
+        return ex.Answer(work, outcomes[first:], work.items[len(outcomes) : last])
 
     # -- on the thread of the run -------------------------------------------------------------------------------
 
@@ -85,7 +106,7 @@ class HandlerPool:
             self._check_found(work, item, found)
             if found is None:
                 self._set_out(work, item)
-                seconds = seconds_of(self.world)
+                seconds = seconds_of(self.world, work.stage)
                 took += seconds
                 if took > SLOW_SECONDS:
                     yield from self._hand_on(work, item, seconds, took)
@@ -93,6 +114,7 @@ class HandlerPool:
                 found = handle(self.run, item, seconds)
             work.outcomes.append(found)
         yield took
+        self.flying.pop(work, None)
         self.run.slices.keeps(work, took, slow=False)
         self._answer(work, work.answer())
         return False
@@ -112,8 +134,9 @@ class HandlerPool:
 
     def _end_beside(self, work: Assignment, item: Item, seconds: float, left: float) -> Actor:
         yield left
-        work.outcomes.append(handle(self.run, item, seconds))
-        self._answer(work, work.answer())
+        if not work.abandoned:
+            work.outcomes.append(handle(self.run, item, seconds))
+            self._answer(work, work.answer())
 
     # -- beside it ----------------------------------------------------------------------------------------------
 
@@ -157,9 +180,13 @@ class HandlerPool:
 
     def _is_vain(self, work: Assignment) -> bool:
         """Whether nothing more of it is begun."""
-        return work.hold.lost or self.run.desk.orders.stopping
+        orders, queue = self.run.desk.orders, self.run.desk.queues[work.stage]
+        if work.hold.lost or orders.stopping or work.abandoned:
+            return True
+        return not work.outcomes and queue.is_too_late(orders.deadline.left(self.world.clock.now))
 
     def _set_out(self, work: Assignment, item: Item) -> None:
+        self.flying[work] = item
         self.run.effects[work.hold].append(self.world.about_to_run(item, self.run.now()))
 
     def look(self, item: Item) -> Outcome | None:
@@ -193,8 +220,10 @@ class HandlerPool:
         """Walk a range up to its next checkpoint, or to its end."""
         world = self.world
         world.ranges.goes_on(walk, work.fence)
-        seconds = seconds_of(world)
+        seconds = seconds_of(world, work.stage)
         yield seconds
+        if work.abandoned:
+            return
         world.ranges.handled(walk, walk.go_on())
         if not walk.at_end and not world.goes_wrong(world.plan.transient):
             self.run.tell(ex.CheckpointReached(work, Saving(walk.reached(), (work, walk))))
@@ -211,6 +240,8 @@ class HandlerPool:
         """Let walks go on whose checkpoint is durable; where the run stops, they are left there."""
         for saving in effect.savings:
             work, walk = saving.waiter
+            if work.abandoned:
+                continue
             if not effect.landed:
                 self._answer(work, ex.Answer(work, [], [walk.item]))
                 continue

@@ -37,7 +37,7 @@ from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.engine.worker import note_pause
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle, SliceOracle
+from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle, SliceOracle, TimeOracle
 from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_waits
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
@@ -101,11 +101,20 @@ def desk_of(crew: Crew, owner: str) -> Desk:
     moment = world.clock.now
     rules = ex.Rules(request=request, name=world.batch.name, grace=GRACE, page=plan.page, chunks=plan.chunks,
                   guarded=crew.guarded, idle_seconds=20 + 30 * world.chance(), look_seconds=20.0)  # fmt: skip
+    purse = Purse(world.cap, most_per_item(plan) if world.cap is not None else None)
     return Desk(
-        rules, queues, ex.Orders(plan.slice), Purse(world.cap, most_per_item(plan) if world.cap is not None else None),
+        rules, queues, ex.Orders(plan.slice, _deadline(world)), purse,
         DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
         portion=Assignment,
     )  # fmt: skip
+
+
+def _deadline(world: World) -> ex.Deadline:
+    """Return when the time of a run is up; never, once nothing goes wrong any more: else no end would ever come."""
+    if not world.plan.time or not world.faulty:
+        return ex.NEVER
+    now = world.clock.now
+    return ex.Deadline(now + world.plan.time * (0.5 + world.chance()), now)
 
 
 def _breaker(plan: WorldPlan, facts: StageFacts) -> StageBreaker:
@@ -142,12 +151,15 @@ class SimulatedWorker:
         self.pauses = PauseOracle(self)
         self.oracles: list[RunOracle] = [self.pauses] if world.plan.outages else []
         self.oracles += [ProcessOracle(self)] if world.plan.processes else []
+        self.times = TimeOracle(self)
+        self.oracles += [self.times] if world.plan.time else []
         self.slices = SliceOracle(self)
         self.oracles += [self.slices] if world.plan.quick or world.plan.processes else []
         self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,
             ex.Begin: self._begin,
+            ex.CutOff: self.pool.cut_off,
             ex.Inspect: lambda effect: world.begin(self.live(self._inspect(effect.question)), world.chance()),
             ex.Leave: self._leave,
             ex.LookAt: self._look_at,
@@ -300,6 +312,8 @@ class SimulatedWorker:
         yield 0.05 * world.chance()
         while True:
             now = clock.now
+            if orders.deadline is not ex.NEVER:
+                self._watch_deadline(now)
             desk.at(now + self.skew, now)
             orders.ingested = not world.ingesting
             try:
@@ -324,7 +338,17 @@ class SimulatedWorker:
                 answer = None
             else:
                 answer = carry_out[kind](effect) if kind in carry_out else ()
+        if orders.deadline is not ex.NEVER:
+            self.times.ends()
         self._end(5.0 + world.chance() * 2 * LEASE)
+
+    def _watch_deadline(self, moment: float) -> None:
+        orders = self.desk.orders
+        stops, at_once = orders.deadline.stops(moment, self.desk.slowest)
+        if stops and not orders.stopping:
+            self.world.say(self.name, "stops: deadline")
+            self.world.counts["deadlines"] += 1
+        orders.stopping, orders.at_once = orders.stopping or stops, orders.at_once or at_once
 
     def _begin(self, effect: ex.Begin) -> None:
         self._look_on(effect.work)
@@ -513,7 +537,7 @@ class SimulatedWorker:
                 raise Violation(
                     f"{self.name} lost chunk {hold.lease.chunk} ({effect.why}), though nothing had happened"
                 )
-        if effect.why or self.desk.orders.at_once:
+        if effect.why or (self.desk.orders.at_once and self.world.plan.processes):
             self._excuse(hold)
             self.effects[hold] = []
 

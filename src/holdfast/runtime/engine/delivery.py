@@ -18,6 +18,7 @@ from holdfast.runtime.engine.driver import HoldDriver, LoneHold
 from holdfast.runtime.engine.hold import trouble_of
 from holdfast.stores.base import Idle, Receipt
 
+TIME_UP = "its time was up"
 T = TypeVar("T")
 Steps = Generator[Callable[[], Any], Any, T]
 
@@ -120,7 +121,7 @@ class Delivery(ABC):
         stored = yield partial(self.stored, n)
         if stored.place.state is State.PENDING and lost:
             return Standing(stored, lost)
-        return self._waits(stored) or Standing(stored, "its time was up")
+        return self._waits(stored) or Standing(stored, TIME_UP)
 
     def _waits(self, stored: StoredItem) -> Standing | None:
         """Return how it stands, where it is settled or waits."""
@@ -133,7 +134,7 @@ class Delivery(ABC):
         """Return how it stands, where nothing is begun."""
         if (waits := self._waits(stored)) is not None:
             return waits
-        return None if self.has_time(stored.place.stage) else Standing(stored, "its time was up")
+        return None if self.has_time(stored.place.stage) else Standing(stored, TIME_UP)
 
     def _claim(self, n: ItemNo) -> Steps[Claim | Idle]:
         """Claim the chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is
@@ -147,7 +148,7 @@ class Delivery(ABC):
         """Run what is due of a claimed item; return why it is no longer ours, where it is not."""
         yield self.look_again
         with self.driver.held(claim) as hold:
-            item = yield partial(hold.load, n)
+            item = self._if_due((yield partial(hold.load, n)))
             resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
             while item is not None and not hold.lost:
                 lost = (yield partial(self.ask, item, hold)) if resumed else None
@@ -156,6 +157,12 @@ class Delivery(ABC):
                     break
                 item, resumed = (yield from self._commit(hold, outcome)), isinstance(outcome, Lost)
             return self._lost(hold)
+
+    def _if_due(self, item: Item | None) -> Item | None:
+        """Return the item, unless it waits: since it was looked at, somebody else may have tried it."""
+        if item is None or not retry.wait_is_over(item.place.due, item.place.wait, self.now()):
+            return None
+        return item
 
     def _lost(self, hold: LoneHold) -> str:
         """Return why nothing more of it can be recorded here; whether somebody else goes on with it, the next call

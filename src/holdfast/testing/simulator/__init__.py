@@ -34,6 +34,7 @@ from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.bucket import BucketWorld
+from holdfast.testing.simulator.messages import receivers
 from holdfast.testing.simulator.operators import (
     canceller,
     caretaker,
@@ -107,7 +108,7 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
             *HEARING[: world.store.capabilities.events],
         ):
             world.begin(actor(world))
-        for actor_of_its_own in world.others():
+        for actor_of_its_own in (*world.others(), *receivers(world)):
             world.begin(actor_of_its_own)
         world.run()
         last_words(world)

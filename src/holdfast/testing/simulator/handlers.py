@@ -11,7 +11,7 @@ from holdfast.core import canonical, cursor, settle
 from holdfast.core.cursor import Cursor
 from holdfast.core.journal import Spend
 from holdfast.core.model import Checkpoint, Item, ItemNo
-from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped, excuse
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.settle import Reached
 from holdfast.runtime.scan.rows import Feed
 from holdfast.testing.rows import Rows
@@ -82,6 +82,26 @@ def _no_answer(world: "World", item: Item, seconds: float, spend: Spend | None) 
     if world.plan.adopts and world.chance() < 0.5:  # it did what it was asked for, and its answer got lost
         world.outputs.make((int(item.n), item.place.stage, item.place.epoch), None)
     return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, spend=spend)
+
+
+def effect_of(item: Item) -> tuple[int, int, int]:
+    """Return the item at its stage in its epoch."""
+    return int(item.n), item.place.stage, item.place.epoch
+
+
+def look_first(world: "World", item: Item) -> Outcome | None:
+    """Look before anything is run whether its input is still there, and whether its output is there already."""
+    n, place = int(item.n), item.place
+    broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
+    if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
+        return Lost(item, place.stage - 1, "its input is gone")
+    effect = effect_of(item)
+    if not world.plan.adopts or not world.outputs.has(effect):
+        return None
+    world.counts["adopted"] += 1
+    output = output_of(item)
+    spend = world.outputs.made[effect]
+    return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
 
 
 APART = 100

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.model import BatchId, Commit, Course, DeadLimit, ItemNo, State, chain_of_batch
+from holdfast.core.limits import BLAME
+from holdfast.core.model import BatchId, Claim, Commit, Course, DeadLimit, Item, ItemNo, State, chain_of_batch
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Settled
 from holdfast.stores.base import Store, has_landed, outbox_of
 from holdfast.testing.replay import EVERYTHING, Story, Violation, compare, replay
-from holdfast.testing.simulator.handlers import APART, RangeWalk, checkpoint_at, folded, length_of
+from holdfast.testing.simulator.handlers import APART, RangeWalk, checkpoint_at, effect_of, folded, length_of
 
 if TYPE_CHECKING:
     from holdfast.testing.simulator.world import World
@@ -89,6 +90,24 @@ def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequenc
         if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
             bounds = f"{policy.wait_min:.3f} to {most:.3f}"
             raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
+
+
+def check_condemned(world: "World", item: Item) -> None:
+    """Who is condemned was started alone, under suspicion, often enough; nobody is where no process can die."""
+    plan, effect = world.plan, effect_of(item)
+    may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
+    if not may_die and plan.killer != (item.key, item.place.stage):
+        raise Violation(f"item {item.n} is condemned, but it never killed a process")
+    if len(world.trials[effect]) < BLAME:
+        raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
+    world.condemned[effect] += 1
+
+
+def end_trials(world: "World", claim: Claim) -> None:
+    """Something was committed under a claim: nobody in its chunk is on trial any more."""
+    for effect, trials in world.trials.items():
+        if claim.lo <= effect[0] < claim.hi:  # who slept hears late, and others may have begun since
+            trials[:] = [fence for fence in trials if fence > claim.lease.fence]
 
 
 def check(world: "World") -> Story:

@@ -112,6 +112,10 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """About how many seconds each run has while things go wrong; 0 where it has all the time there is."""
     paces: tuple[float, ...] = ()
     """How many seconds the handler of each stage takes, where runs have a deadline."""
+    messages: int = 0
+    """How many processes are handed messages."""
+    message_gap: float = 0.0
+    """About how many seconds pass between two of them."""
     openers: int = 0
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
@@ -227,9 +231,11 @@ def _with_more(plan: WorldPlan) -> WorldPlan:
     some = _some(rng)
     plan = _with_outages(plan, rng) if some(0.12) else plan
     plan = _with_processes(plan, rng) if some(0.1) and not plan.every else plan
-    if some(0.3 if plan.processes else 0.05) and not plan.every:
+    is_small = plan.races > 0 or plan.drift > 0 or plan.openers > 0  # on a bucket every item is many requests
+    if some(0.3 if plan.processes else 0.05) and not plan.every and not is_small:
         plan = _with_quick_handlers(plan, rng)
-    return _with_deadlines(plan, rng) if some(0.1) else plan
+    plan = _with_deadlines(plan, rng) if some(0.1) else plan
+    return _with_messages(plan, rng) if some(0.1) and not plan.every else plan
 
 
 def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
@@ -283,6 +289,13 @@ def _with_deadlines(plan: WorldPlan, rng: Random) -> WorldPlan:
     """The same plan, with runs whose time is up at some moment, and handlers that always take the same time."""
     paces = tuple(0.3 + rng.random() ** 2 * 12 for _ in plan.policies)
     return replace(plan, time=3 + rng.random() * 25, paces=() if plan.quick else paces, slow=0.0)
+
+
+def _with_messages(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with processes that are handed single items; they know of no budget and of no tolerance."""
+    killer = (f"k{int(rng.random() * 4)}", 0) if rng.random() < 0.25 else plan.killer
+    return replace(plan, cap=None, tolerance=None, killer=killer, messages=1 + _some(rng)(0.5),
+                   message_gap=1 + rng.random() * 8)  # fmt: skip
 
 
 def most_per_item(plan: WorldPlan) -> int:

@@ -3,26 +3,20 @@
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from holdfast.core import canonical
 from holdfast.core.limits import SLOW_SECONDS, WATCH_SECONDS
 from holdfast.core.model import Item
-from holdfast.core.outcome import Done, Failed, Lost, Outcome
+from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.verify import may_have_been_tried
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.hold import Saving
 from holdfast.runtime.engine.stages import INLINE_PATIENCE
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.handlers import RangeWalk, cut_off, handle, length_of, output_of, seconds_of
-from holdfast.testing.simulator.world import Actor, Effect
+from holdfast.testing.simulator.handlers import RangeWalk, cut_off, effect_of, handle, length_of, look_first, seconds_of
+from holdfast.testing.simulator.world import Actor
 
 if TYPE_CHECKING:
     from holdfast.testing.simulator.worker import SimulatedWorker
-
-
-def effect_of(item: Item) -> Effect:
-    """Return the item at its stage in its epoch."""
-    return int(item.n), item.place.stage, item.place.epoch
 
 
 class SimulatedChild:
@@ -64,10 +58,10 @@ class HandlerPool:
                 yield seconds
                 if work.abandoned:
                     return
-                if child is not None and self._dies(child, item):
+                if child is not None and self._dies(child, item, work.fence):
                     self._break(work, item)
                     return
-                found = handle(self.run, item, seconds)
+                found = self._end(work, item, seconds)
             work.outcomes.append(found)
             self.flying[work] = None
         if child is not None:
@@ -111,7 +105,7 @@ class HandlerPool:
                 if took > SLOW_SECONDS:
                     yield from self._hand_on(work, item, seconds, took)
                     return True
-                found = handle(self.run, item, seconds)
+                found = self._end(work, item, seconds)
             work.outcomes.append(found)
         yield took
         self.flying.pop(work, None)
@@ -135,7 +129,7 @@ class HandlerPool:
     def _end_beside(self, work: Assignment, item: Item, seconds: float, left: float) -> Actor:
         yield left
         if not work.abandoned:
-            work.outcomes.append(handle(self.run, item, seconds))
+            work.outcomes.append(self._end(work, item, seconds))
             self._answer(work, work.answer())
 
     # -- beside it ----------------------------------------------------------------------------------------------
@@ -145,12 +139,17 @@ class HandlerPool:
         if answer is not None:
             self.run.tell(answer)
 
+    def _end(self, work: Assignment, item: Item, seconds: float) -> Outcome:
+        outcome = handle(self.run, item, seconds)
+        self.world.note_maker(item, work.fence)
+        return outcome
+
     def _check_found(self, work: Assignment, item: Item, found: Outcome | None) -> None:
         """A run looks for what was made only where somebody may have tried before, and knows where that may be; but for
-        one that was overtaken."""
+        one that was overtaken, or whose owner before makes it only now."""
         if not isinstance(found, Done) or may_have_been_tried(item.place, resumed=work.resumed):
             return
-        if self.world.chunk_of(item.n).fence == work.fence:
+        if self.world.chunk_of(item.n).fence == work.fence and effect_of(item) not in self.world.late_makers:
             raise Violation(f"item {item.n} was made before, and its run would not look for that")
 
     # -- processes ----------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ class HandlerPool:
     def _child(self, work: Assignment) -> SimulatedChild:
         return self._children.pop() if self._children and not work.fresh else SimulatedChild()
 
-    def _dies(self, child: SimulatedChild, item: Item) -> bool:
+    def _dies(self, child: SimulatedChild, item: Item, fence: int) -> bool:
         """Whether a process dies under an item: of the item, of an earlier one, or of those beside it."""
         world, plan = self.world, self.world.plan
         if plan.fatal == (item.key, item.place.stage):
@@ -166,6 +165,7 @@ class HandlerPool:
         if child.is_littered or (len(self.flying) > 1 and world.goes_wrong(plan.crowding)):
             if plan.adopts and world.chance() < 0.5:
                 world.outputs.make(effect_of(item), None)
+                world.note_maker(item, fence)
             return True
         child.is_littered = world.goes_wrong(plan.litter)
         return False
@@ -191,17 +191,7 @@ class HandlerPool:
 
     def look(self, item: Item) -> Outcome | None:
         """Look before anything is run whether its input is still there, and whether its output is there already."""
-        world, (n, place) = self.world, (int(item.n), item.place)
-        broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
-        if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
-            return Lost(item, place.stage - 1, "its input is gone")
-        effect = (n, place.stage, place.epoch)
-        if not world.plan.adopts or not world.outputs.has(effect):
-            return None
-        world.counts["adopted"] += 1
-        output = output_of(item)
-        spend = world.outputs.made[effect]
-        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
+        return look_first(self.world, item)
 
     # -- ranges -------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ import msgspec
 from holdfast.core import journal, settle
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import carries_blame
-from holdfast.core.limits import BLAME
 from holdfast.core.model import Claim, Commit, Item, Lease, Want
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
@@ -38,11 +37,12 @@ from holdfast.runtime.engine.worker import note_pause
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle, SliceOracle, TimeOracle
+from holdfast.testing.simulator.handlers import effect_of
 from holdfast.testing.simulator.network import CommitConnection
-from holdfast.testing.simulator.oracles import check_waits
+from holdfast.testing.simulator.oracles import check_condemned, check_waits, end_trials
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
-from holdfast.testing.simulator.pool import HandlerPool, effect_of
-from holdfast.testing.simulator.world import Actor, Died, Effect, World
+from holdfast.testing.simulator.pool import HandlerPool
+from holdfast.testing.simulator.world import Actor, Died, Effect, World, world_pause
 
 BEATS = 3
 MISSED_BEATS = 3
@@ -327,8 +327,7 @@ class SimulatedWorker:
                     yield max(effect.seconds, 0.01 + 0.05 * world.chance())
                     self._is_asleep = False
                 answer, self._inbox = self._inbox, []
-                for oracle in self.oracles:
-                    oracle.hears(answer)
+                self._hear(answer)
             elif kind is ex.Write:
                 answer = yield from self._write_group(effect.group)
             elif kind is ex.Begin and effect.work.inline:
@@ -341,6 +340,13 @@ class SimulatedWorker:
         if orders.deadline is not ex.NEVER:
             self.times.ends()
         self._end(5.0 + world.chance() * 2 * LEASE)
+
+    def _hear(self, events: list[ex.Event]) -> None:
+        """Let everybody look at what the run is about to hear, as it stands then."""
+        if self.oracles:
+            self._watch_deadline(self.world.clock.now)
+        for oracle in self.oracles:
+            oracle.hears(events)
 
     def _watch_deadline(self, moment: float) -> None:
         orders = self.desk.orders
@@ -492,25 +498,14 @@ class SimulatedWorker:
             self.world.trials[effect_of(item)].append(hold.lease.fence)
         for outcome in hold.in_write if written.settled.attempts else ():
             if isinstance(outcome, Failed) and outcome.code == "killed_process":
-                self._check_condemned(outcome.item)
-
-    def _check_condemned(self, item: Item) -> None:
-        plan, effect = self.world.plan, effect_of(item)
-        may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
-        if not may_die and plan.killer != (item.key, item.place.stage):
-            raise Violation(f"item {item.n} is condemned, but it never killed a process")
-        if len(self.world.trials[effect]) < BLAME:
-            raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
-        self.world.condemned[effect] += 1
+                check_condemned(self.world, outcome.item)
 
     def _are_durable(self, written: ex.Written) -> None:
         """What was committed is told, and nobody in the chunk is on trial any more."""
         hold = written.hold
         told = {effect_of(outcome.item) for outcome in hold.in_write}
         self.effects[hold] = [effect for effect in self.effects[hold] if effect not in told]
-        for effect, trials in self.world.trials.items():
-            if hold.claim.lo <= effect[0] < hold.claim.hi:  # who slept hears late, and others may have begun since
-                trials[:] = [fence for fence in trials if fence > hold.lease.fence]
+        end_trials(self.world, hold.claim)
 
     def _write(self, commits: list[Any]) -> Generator[float, None, list[Receipt]]:
         """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
@@ -540,8 +535,3 @@ class SimulatedWorker:
         if effect.why or (self.desk.orders.at_once and self.world.plan.processes):
             self._excuse(hold)
             self.effects[hold] = []
-
-
-def world_pause(chance: float) -> float:
-    """Shorter than a lease, or much longer."""
-    return LEASE * (0.3 + 3 * chance)

@@ -35,10 +35,10 @@ from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import Changed, KeyFrom
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment, clock
-from holdfast.runtime.engine.delivery import Delivery, take_steps
 from holdfast.runtime.engine.driver import Beside, HoldDriver, Left, LoneHold
 from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
 from holdfast.runtime.engine.gate import ask
+from holdfast.runtime.engine.handover import Handover, make_calls
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
@@ -181,7 +181,7 @@ _begun: WeakSet[Stage] = WeakSet()
 """Stages whose `before` hooks were called in this process."""
 
 
-class Processor(Delivery):
+class Processor(Handover):
     """Handles items of one batch, one after the other, on the thread that calls it."""
 
     def __init__(
@@ -335,15 +335,15 @@ class Processor(Delivery):
     # -- bringing it on -----------------------------------------------------------------------------------------
 
     def _bring_on(self, n: ItemNo) -> Processed:
-        standing = take_steps(self.bring_on(n))
-        stored = standing.stored
-        if standing.idle is not None:
-            return self._not_ours(stored, standing.idle)
+        brought = make_calls(self.bring_on(n))
+        stored = brought.stored
+        if brought.idle is not None:
+            return self._not_ours(stored, brought.idle)
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
-        if standing.due is not None:
-            return self._waiting(stored, standing.due)
-        return describe_item(stored, self.stages, state=AGAIN, why=standing.why)
+        if brought.due is not None:
+            return self._waiting(stored, brought.due)
+        return describe_item(stored, self.stages, state=AGAIN, why=brought.why)
 
     def now(self) -> float:
         return self.store.now()

@@ -1,6 +1,6 @@
 """Messages: processes that are handed one item at a time, again and again, beside the workers and beside each other.
 
-They take the steps of a delivery as the runtime has it, one after the other in virtual time. A process dies or sleeps
+They make the calls of a handover as the runtime has it, one after the other in virtual time. A process dies or sleeps
 between any two of them, and while a handler is at work.
 """
 
@@ -16,9 +16,9 @@ from holdfast.core.limits import ORPHAN_GRACE
 from holdfast.core.model import Claim, Commit, CommitRefusal, Item, ItemNo, Lease, State, StoredItem, Want
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.core.settle import Settled
-from holdfast.runtime.engine.delivery import TIME_UP, Delivery, Standing
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
 from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
+from holdfast.runtime.engine.handover import TIME_UP, BroughtOn, Handover
 from holdfast.runtime.engine.heartbeat import Heartbeat
 from holdfast.runtime.engine.hold import Hold
 from holdfast.stores.base import Idle, Receipt, Store
@@ -115,7 +115,7 @@ class MessageDriver(HoldDriver):
         return self.heartbeat
 
 
-class SimulatedDelivery(Delivery):
+class SimulatedHandover(Handover):
     """A delivery to one process."""
 
     def __init__(self, process: "MessageProcess", deadline: Deadline) -> None:
@@ -286,13 +286,13 @@ class MessageProcess:
         world.counts["messages"] += 1
         now, has_deadline = world.clock.now, world.chance() < 0.3
         deadline = Deadline(now + 1 + 6 * world.chance(), now) if has_deadline else NEVER
-        steps = SimulatedDelivery(self, deadline).bring_on(n)
+        calls = SimulatedHandover(self, deadline).bring_on(n)
         answer: Any = None
         try:
             while True:
-                step = steps.send(answer)
+                call = calls.send(answer)
                 yield from self.wait(0.002 + 0.05 * world.chance())
-                answer = step()
+                answer = call()
                 if isinstance(answer, GeneratorType):
                     answer = yield from answer
         except StopIteration as end:
@@ -302,7 +302,7 @@ class MessageProcess:
             self.unsure = True
             self._excuse()
         finally:
-            steps.close()
+            calls.close()
             self.hold = None
 
     # -- what must be true --------------------------------------------------------------------------------------
@@ -335,17 +335,17 @@ class MessageProcess:
             raise Violation(f"{self.name} lost item {self._n} ({receipt.reason}), though nothing had happened")
         self.unsure = True
 
-    def _check_end(self, n: ItemNo, standing: Standing, deadline: Deadline) -> None:
+    def _check_end(self, n: ItemNo, brought: BroughtOn, deadline: Deadline) -> None:
         """Who is told that it is settled can rely on that; a message is brought on while it can be, and leaves nothing
         in the hands of its process."""
-        world, plan, state = self.world, self.world.plan, standing.stored.place.state
+        world, plan, state = self.world, self.world.plan, brought.stored.place.state
         if self.hold is not None and self.hold.lost:
             self._excuse()
-        says_why = standing.why or standing.due is not None or standing.idle is not None
+        says_why = brought.why or brought.due is not None or brought.idle is not None
         if state is State.PENDING and not says_why:
             raise Violation(f"{self.name} says that item {n} is settled, and it is not")
         others = plan.acts or plan.stuck or plan.checks or plan.lost or plan.cancel or self.shaken or self.unsure
-        if standing.why == TIME_UP and deadline is NEVER and not others and world.loses_commits:
+        if brought.why == TIME_UP and deadline is NEVER and not others and world.loses_commits:
             raise Violation(f"{self.name} leaves item {n}, though it had all the time there is")
         if world.chunk_of(n).owner == self.name and not self.unsure:
             raise Violation(f"{self.name} leaves item {n}, and still holds it")

@@ -1,6 +1,6 @@
-"""The way of one message, step by step: what is done with its item, and in which order.
+"""The way of one message, call by call: what is done with its item, and in which order.
 
-Each step that touches the world is handed out before it is taken. A message takes them one after the other on the
+Each call that touches the world is handed out before it is made. A message makes them one after the other on the
 calling thread; the simulator in virtual time, where processes die between any two of them.
 """
 
@@ -20,24 +20,24 @@ from holdfast.stores.base import Idle, Receipt
 
 TIME_UP = "its time was up"
 T = TypeVar("T")
-Steps = Generator[Callable[[], Any], Any, T]
+Calls = Generator[Callable[[], Any], Any, T]
 
 
-def take_steps(steps: Steps[T]) -> T:
-    """Take every step on this thread; return what came of it."""
+def make_calls(calls: Calls[T]) -> T:
+    """Make every call on this thread; return what came of it."""
     answer = None
     try:
         while True:
             try:
-                step = steps.send(answer)
+                call = calls.send(answer)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            answer = step()
+            answer = call()
     finally:
-        steps.close()
+        calls.close()
 
 
-class Standing(NamedTuple):
+class BroughtOn(NamedTuple):
     """How an item stands after it was brought on."""
 
     stored: StoredItem
@@ -60,8 +60,8 @@ class NextMove(NamedTuple):
     """When the chunk may be claimed again."""
 
 
-class Delivery(ABC):
-    """Brings single items of a batch on. Everything that asks the world is a step, and is not done here."""
+class Handover(ABC):
+    """Brings single items of a batch on. Everything that asks the world is a call, and is not done here."""
 
     driver: HoldDriver
     policies: Sequence[Policy]
@@ -109,34 +109,34 @@ class Delivery(ABC):
 
     # -- the way ------------------------------------------------------------------------------------------------
 
-    def bring_on(self, n: ItemNo) -> Steps[Standing]:
+    def bring_on(self, n: ItemNo) -> Calls[BroughtOn]:
         """Bring an item as far as it comes."""
         stored = yield partial(self.verified, n)
         if (early := self._stays(stored)) is not None:
             return early
         answer = yield from self._claim(n)
         if isinstance(answer, Idle):
-            return Standing((yield partial(self.stored, n)), idle=answer)
+            return BroughtOn((yield partial(self.stored, n)), idle=answer)
         lost = yield from self._work(answer, n)
         stored = yield partial(self.stored, n)
         if stored.place.state is State.PENDING and lost:
-            return Standing(stored, lost)
-        return self._waits(stored) or Standing(stored, TIME_UP)
+            return BroughtOn(stored, lost)
+        return self._waits(stored) or BroughtOn(stored, TIME_UP)
 
-    def _waits(self, stored: StoredItem) -> Standing | None:
+    def _waits(self, stored: StoredItem) -> BroughtOn | None:
         """Return how it stands, where it is settled or waits."""
         place = stored.place
         if place.state is not State.PENDING:
-            return Standing(stored)
-        return None if retry.wait_is_over(place.due, place.wait, self.now()) else Standing(stored, due=place.due)
+            return BroughtOn(stored)
+        return None if retry.wait_is_over(place.due, place.wait, self.now()) else BroughtOn(stored, due=place.due)
 
-    def _stays(self, stored: StoredItem) -> Standing | None:
+    def _stays(self, stored: StoredItem) -> BroughtOn | None:
         """Return how it stands, where nothing is begun."""
         if (waits := self._waits(stored)) is not None:
             return waits
-        return None if self.has_time(stored.place.stage) else Standing(stored, TIME_UP)
+        return None if self.has_time(stored.place.stage) else BroughtOn(stored, TIME_UP)
 
-    def _claim(self, n: ItemNo) -> Steps[Claim | Idle]:
+    def _claim(self, n: ItemNo) -> Calls[Claim | Idle]:
         """Claim the chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is
         given back: it is cut off then."""
         answer: Claim | Idle
@@ -144,7 +144,7 @@ class Delivery(ABC):
             yield partial(self.driver.give_back, answer)
         return answer
 
-    def _work(self, claim: Claim, n: ItemNo) -> Steps[str]:
+    def _work(self, claim: Claim, n: ItemNo) -> Calls[str]:
         """Run what is due of a claimed item; return why it is no longer ours, where it is not."""
         yield self.look_again
         with self.driver.held(claim) as hold:
@@ -173,7 +173,7 @@ class Delivery(ABC):
         how = f"its lease could not be kept: {trouble}" if trouble else "it was taken over meanwhile"
         return f"{how}; what was done since its last checkpoint is not recorded"
 
-    def _outcome(self, item: Item, hold: LoneHold, resumed: bool) -> Steps[Outcome | None]:
+    def _outcome(self, item: Item, hold: LoneHold, resumed: bool) -> Calls[Outcome | None]:
         if hold.hold.is_condemned:
             return hold.hold.condemned(item)
         self.check((yield hold.start))
@@ -184,7 +184,7 @@ class Delivery(ABC):
 
     # -- committing ---------------------------------------------------------------------------------------------
 
-    def _commit(self, hold: LoneHold, outcome: Outcome) -> Steps[Item | None]:
+    def _commit(self, hold: LoneHold, outcome: Outcome) -> Calls[Item | None]:
         """Make it durable; return the item where it goes on at once. The last commit gives the chunk back."""
         settled = hold.settle([outcome], self.policies)
         move = self.next_move(hold, settled, outcome)

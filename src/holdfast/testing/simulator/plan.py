@@ -272,7 +272,7 @@ def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
     return replace(
         plan,
         groups=[rows[at : at + size] for at in range(0, count, size)],
-        policies=plan.policies[:2],
+        policies=plan.policies[: 1 + _some(rng)(0.3)],
         killer=None if plan.killer is None else (plan.killer[0], 0),
         fatal=None if plan.fatal is None else (plan.fatal[0], 0),
         outages=tuple((0, begin, end) for _, begin, end in plan.outages),

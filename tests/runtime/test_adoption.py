@@ -69,6 +69,26 @@ def test_an_attempt_whose_answer_was_lost_is_adopted(book: hf.Pipeline, ledger: 
     assert run(book, range(4)).this_run.adopted == 0
 
 
+@pytest.mark.promise("A7", "P5")
+def test_an_answer_that_was_lost_while_the_stage_paused_is_adopted(book: hf.Pipeline) -> None:
+    booked, calls, together = set[int](), Calls(), threading.Barrier(4)
+
+    @book.stage(retry=SOON, breaker=hf.Breaker(failures=1, pause="10ms"))
+    def pay(number: int) -> int:
+        booked.add(number)
+        if calls(number) > 1:
+            return number
+        together.wait()  # all but the first of them fail during the pause, at no cost of an attempt
+        raise ConnectionError("no answer")
+
+    @pay.adopt
+    def look_up(number: int, ctx: hf.Context) -> int | None:
+        return number if number in booked else None
+
+    assert run(book, range(4), workers=4).counts.done == 4
+    assert sorted(calls.seen) == [0, 1, 2, 3], "nobody was paid twice"
+
+
 @pytest.mark.promise("P5")
 def test_what_was_not_found_is_made(book: hf.Pipeline, ledger: Ledger) -> None:
     tried = Calls()

@@ -1,6 +1,7 @@
 """A storm of transient failures makes a stage pause; it burns no attempts, and other stages go on."""
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,10 +14,12 @@ import pytest
 import holdfast as hf
 from holdfast.core import course
 from holdfast.core.canonical import decode
-from holdfast.core.model import State
+from holdfast.core.model import BatchId, ChunkId, Claim, Item, ItemNo, Lease, State
 from holdfast.core.outcome import Deferred, Failed
-from holdfast.core.retry import Rule
-from holdfast.runtime.engine.dispatch import Slots, StageBreaker
+from holdfast.core.retry import Policy, Rule
+from holdfast.runtime.engine.dispatch import PoolKind, PoolLoad, Slots, StageBreaker, StageFacts, StageQueue
+from holdfast.runtime.engine.exchange import Portion
+from holdfast.runtime.engine.hold import Hold
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.clock import ManualClock
@@ -185,6 +188,29 @@ def test_after_the_pause_one_item_is_tried_while_the_others_wait() -> None:
     assert breaker.blocks(NOW + 30, 1), "one is"
     breaker.judge([done(item(3))], NOW + 31)
     assert not breaker.blocks(NOW + 31, 5)
+
+
+def test_after_the_pause_one_item_is_tried_of_a_stage_with_quick_handlers_too() -> None:
+    slots = Slots(4)
+    queue = StageQueue(0, StageFacts(name="fetch", policy=Policy()), PoolLoad(PoolKind.THREADS), slots,
+                       StageBreaker("fetch", Rule(failures=2, pause=30.0)))  # fmt: skip
+    hold = hold_of([item(n) for n in range(5)])
+    queue.learn([done(item(n), seconds=1e-5) for n in range(10)])
+    assert queue.inline(hold)
+    queue.breaker.judge([failed(item(1)), failed(item(2))], NOW)
+    assert queue.can_start(hold, NOW + 30, math.inf)
+    assert not queue.inline(hold), "on the committing thread it would hold no slot"
+    queue.begin(Portion(0, [item(0)], 1, NOW, hold))
+    assert not queue.can_start(hold, NOW + 30, math.inf), "one is tried"
+
+
+def hold_of(items: list[Item]) -> Hold:
+    lease = Lease(chunk=ChunkId(1), fence=1, owner="ann", expires=NOW + 60)
+    claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(len(items)), version=0, blame=0,
+                  pending=len(items))  # fmt: skip
+    hold = Hold(claim, 1, 30.0, moment=0.0)
+    hold.take_in(items, NOW, 0.0, from_store=False)
+    return hold
 
 
 def test_what_fails_while_it_is_open_is_deferred_until_it_may_close() -> None:

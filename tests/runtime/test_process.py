@@ -139,6 +139,30 @@ def test_a_retry_that_is_not_due_is_left_for_later() -> None:
     assert len(calls) == 2
 
 
+def test_an_item_that_another_process_tried_in_the_same_moment_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    book, calls = hf.Pipeline("book", store=MemoryStore(clock=clock)), Calls()
+
+    @book.stage(retry=hf.Retry(attempts=3, wait=("10s", "10s")))
+    def only(n: int) -> int:
+        calls(n)
+        raise hf.Transient("not now")
+
+    claim, again = book.store.claim, [1]
+
+    def claim_late(want: Want) -> Any:
+        if again and want.only == 0:
+            again.clear()
+            assert book.process(0).state == "waiting"  # another delivery comes first
+        return claim(want)
+
+    with book.processor() as one:
+        one.store.add_items(one.batch.id, [one.ingester.freeze(n, bytes(16), None) for n in (0, 1)])
+        monkeypatch.setattr(book.store, "claim", claim_late)
+        result = one.process(0)
+    assert (result.state, result.due, len(calls)) == ("waiting", clock() + 10, 1)
+
+
 def test_what_another_process_holds_is_running(pages: hf.Pipeline, calls: Calls) -> None:
     pages.process(1)
     batch = lookup.batch_named(pages.store, "book")

@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from holdfast.core import course, ingest, retry
+from holdfast.core import course, ingest
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
-from holdfast.core.model import Admitted, Batch, Claim, CommitRefusal, Item, ItemNo, Key, NewItem, State, StoredItem
-from holdfast.core.outcome import Failed, Lost, Outcome
+from holdfast.core.model import Admitted, Batch, CommitRefusal, Item, ItemNo, Key, NewItem, State, StoredItem
+from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
@@ -37,7 +37,7 @@ from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.driver import Beside, HoldDriver, Left, LoneHold
 from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
 from holdfast.runtime.engine.gate import ask
-from holdfast.runtime.engine.hold import trouble_of
+from holdfast.runtime.engine.handover import Handover, make_calls
 from holdfast.runtime.engine.hooks import tell_buried
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.engine.pools import Finished
@@ -182,7 +182,7 @@ _begun: WeakSet[Stage] = WeakSet()
 """Stages whose `before` hooks were called in this process."""
 
 
-class Processor:
+class Processor(Handover):
     """Handles items of one batch, one after the other, on the thread that calls it."""
 
     def __init__(
@@ -305,12 +305,18 @@ class Processor:
             handed=self.resources.of(self.stages[index]), loan=self.resources.loan,
         )  # fmt: skip
 
-    def _stored(self, n: ItemNo) -> StoredItem:
+    def stored(self, n: ItemNo) -> StoredItem:
         return self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)[0]
 
-    def _verified(self, n: ItemNo) -> StoredItem:
+    def verified(self, n: ItemNo) -> StoredItem:
+        stored = self._looked_over(n)
+        if stored.place.state is State.PENDING:
+            self.owned.check_idle(self.batch.name)
+        return stored
+
+    def _looked_over(self, n: ItemNo) -> StoredItem:
         """The item as it stands, after the files it rests on were looked at: what is gone is made again."""
-        stored = self._stored(n)
+        stored = self.stored(n)
         looks = stored.place.state in (State.DONE, State.PENDING, State.SKIPPED) and keeps_outputs(stored.place)
         if not looks or not any(stage.sink for stage in self.stages):
             return stored
@@ -325,71 +331,34 @@ class Processor:
         sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
         if send_back(self.store, self.batch, [sent], By(actor=self.owner, reason=decision.why)).buried:
             self._tell_buried(n)
-        return self._stored(n)
+        return self.stored(n)
 
     # -- bringing it on -----------------------------------------------------------------------------------------
 
     def _bring_on(self, n: ItemNo) -> Processed:
-        stored = self._verified(n)
+        brought = make_calls(self.bring_on(n))
+        stored = brought.stored
+        if brought.idle is not None:
+            return self._not_ours(stored, brought.idle)
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
-        self.owned.check_idle(self.batch.name)
-        if not retry.wait_is_over(stored.place.due, stored.place.wait, self.store.now()):
-            return self._waiting(stored, stored.place.due)
-        if not self._has_time(stored.place.stage):
-            return describe_item(stored, self.stages, state=AGAIN, why="its time was up")
-        answer = self._claim(n)
-        if isinstance(answer, Idle):
-            return self._not_ours(n, answer)
-        lost = self._work(answer, n)
-        stored = self._stored(n)
-        if stored.place.state is not State.PENDING:
-            return self._answer(stored)
-        if lost:
-            return describe_item(stored, self.stages, state=AGAIN, why=lost)
-        if not retry.wait_is_over(stored.place.due, stored.place.wait, self.store.now()):
-            return self._waiting(stored, stored.place.due)
-        return describe_item(stored, self.stages, state=AGAIN, why="its time was up")
+        if brought.due is not None:
+            return self._waiting(stored, brought.due)
+        return describe_item(stored, self.stages, state=AGAIN, why=brought.why)
 
-    def _claim(self, n: ItemNo) -> Claim | Idle:
-        """Claim the chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is
-        given back: it is cut off then."""
-        while isinstance(answer := self.driver.claim(n), Claim) and answer.hi <= n:
-            self.driver.give_back(answer)
-        return answer
+    def now(self) -> float:
+        return self.store.now()
 
-    def _work(self, claim: Claim, n: ItemNo) -> str:
-        """Run what is due of a claimed item; return why it is no longer ours, where it is not."""
+    def look_again(self) -> None:
         for stage in self.stages:
             if stage.sink is not None:
                 stage.sink.look_again()
-        with self.driver.held(claim) as hold:
-            item = hold.load(n)
-            resumed = item is not None and (item.place.stage > 0 or claim.lease.fence > 1)
-            while item is not None and not hold.lost:
-                lost = ask(self.inspector, self.store, item, hold.hold, random.random()) if resumed else None  # noqa: S311
-                outcome = lost if lost is not None else self._outcome(item, hold, resumed)
-                if outcome is None:
-                    break
-                item, resumed = self._commit(hold, outcome), isinstance(outcome, Lost)
-            return self._lost(hold)
 
-    def _lost(self, hold: LoneHold) -> str:
-        """Return why nothing more of it can be recorded here; whether somebody else goes on with it, the next call
-        says."""
-        if not hold.lost:
-            return ""
-        trouble = self.driver.trouble
-        how = f"its lease could not be kept: {trouble}" if trouble else "it was taken over meanwhile"
-        return f"{how}; what was done since its last checkpoint is not recorded"
+    def ask(self, item: Item, hold: LoneHold) -> Outcome | None:
+        return ask(self.inspector, self.store, item, hold.hold, random.random())  # noqa: S311
 
-    def _outcome(self, item: Item, hold: LoneHold, resumed: bool) -> Outcome | None:
+    def run(self, item: Item, hold: LoneHold, resumed: bool) -> Outcome | None:
         at = item.place.stage
-        if hold.hold.is_condemned:
-            return hold.hold.condemned(item)
-        self._check(hold.start())
-        if hold.lost:
-            return None
         self.runners[at].handed.open()
         self._begin(self.stages[at])
         began, work = clock(), hold.assign(at, item, resumed=resumed)
@@ -404,35 +373,14 @@ class Processor:
             _begun.add(stage)
             stage.hooks.before.call(self.batch.name)
 
-    def _has_time(self, stage: int) -> bool:
+    def has_time(self, stage: int) -> bool:
         """Whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at all:
         what takes longer than all the time there is would never be begun."""
         return self.deadline.has_time(time.monotonic(), max(LEAST_SECONDS, self._slowest.get(stage, 0.0)))
 
     # -- committing ---------------------------------------------------------------------------------------------
 
-    def _commit(self, hold: LoneHold, outcome: Outcome) -> Item | None:
-        """Make it durable; return the item where it goes on at once. The last commit gives the chunk back."""
-        settled = hold.settle([outcome], self.policies)
-        now = self.store.now()
-        onward = next((item for item in settled.onward if item.place.due <= now), None)
-        again = isinstance(outcome, Lost) and any(move.place.state is State.PENDING for move in settled.moves)
-        goes_on = again or (onward is not None and self._has_time(onward.place.stage))
-        waits = settled.onward[0].place.due if settled.onward and onward is None and hold.hold.left == 1 else 0.0
-        self._sync(settled)
-        self._check(hold.write(settled, release=not goes_on, due=waits, makers=self.makers))
-        if hold.lost:
-            return None
-        self._publish(settled)
-        if settled.events:
-            self._tell_buried(outcome.item.n)
-        if (trouble := trouble_of(outcome, "hand the item over again")) is not None:
-            raise trouble
-        if not goes_on:
-            return None
-        return hold.load(outcome.item.n) if again else onward
-
-    def _check(self, receipt: Receipt | None) -> None:
+    def check(self, receipt: Receipt | None) -> None:
         """Refuse to go on where the batch was sealed meanwhile."""
         if receipt is None:
             return
@@ -440,14 +388,19 @@ class Processor:
         if receipt.reason is CommitRefusal.SEALED:
             raise Refused(f"batch {self.batch.name!r} was sealed meanwhile: what was done is not recorded")
 
-    def _sync(self, settled: Settled) -> None:
+    def sync(self, settled: Settled) -> None:
         for stage, evidence in self._evidence(settled):
             try:
                 stage.sink.sync_folders([evidence])  # type: ignore[union-attr]
             except OSError as error:
                 raise StoreError(f"the output of stage {stage.name!r} could not be made durable: {error}") from error
 
-    def _publish(self, settled: Settled) -> None:
+    def publish(self, settled: Settled, outcome: Outcome) -> None:
+        self._name_outputs(settled)
+        if settled.events:
+            self._tell_buried(outcome.item.n)
+
+    def _name_outputs(self, settled: Settled) -> None:
         for stage, evidence in self._evidence(settled):
             try:
                 stage.sink.publish([evidence])  # type: ignore[union-attr]
@@ -472,9 +425,8 @@ class Processor:
     def _waiting(self, stored: StoredItem, due: float, why: str = "") -> Processed:
         return describe_item(stored, self.stages, state=WAITING, due=due, why=why)
 
-    def _not_ours(self, n: ItemNo, idle: Idle) -> Processed:
+    def _not_ours(self, stored: StoredItem, idle: Idle) -> Processed:
         """Why there was nothing to claim."""
-        stored = self._stored(n)
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         if idle.held:
@@ -492,7 +444,7 @@ class Processor:
         batch = lookup.batch_named(self.store, self.batch.name)
         steer.clear_one(self.store, batch, stored, actor=self.owner)
         self._has_written = True
-        now = self._stored(stored.n)
+        now = self.stored(stored.n)
         if now.place.state is not State.PENDING:
             return self._answer(now)
         return describe_item(now, self.stages, state=AGAIN, why="another process had it in hand until now")

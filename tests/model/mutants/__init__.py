@@ -14,7 +14,22 @@ from holdfast.core.errors import HoldfastError
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulator import in_memory, simulate
 from holdfast.testing.simulator.world import MakeStore
-from tests.model.mutants import commits, decisions, endings, engine, explored, leases, returns, scanning, swapping
+from tests.model.mutants import (
+    commits,
+    deadlines,
+    decisions,
+    endings,
+    engine,
+    explored,
+    leases,
+    messages,
+    pauses,
+    processes,
+    returns,
+    scanning,
+    slices,
+    swapping,
+)
 from tests.model.mutants.register import BY_CONFORMANCE, BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant
 
 __all__ = [
@@ -29,7 +44,22 @@ __all__ = [
     "checks_failed",
 ]
 
-CHAPTERS = (commits, leases, decisions, engine, endings, returns, scanning, swapping, explored)
+CHAPTERS = (
+    commits,
+    leases,
+    deadlines,
+    messages,
+    decisions,
+    engine,
+    pauses,
+    processes,
+    slices,
+    endings,
+    returns,
+    scanning,
+    swapping,
+    explored,
+)
 CAUGHT = (AssertionError, HoldfastError)
 """How a broken version shows: by an oracle, an assertion or a refusal. Any other error is a bug of the mutant."""
 

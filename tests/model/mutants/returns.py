@@ -11,7 +11,7 @@ from holdfast.core import acts, settle, verify
 from holdfast.core.model import Act, Change, Chunk, Course, Place, State
 from holdfast.core.outcome import Done, Lost
 from holdfast.testing.simulator import operators
-from holdfast.testing.simulator.worker import SimulatedWorker
+from holdfast.testing.simulator.pool import HandlerPool
 from holdfast.testing.simulator.world import Effect, MadeOutputs, World
 from tests.model.mutants.register import Patch, answering, conformance, simulation, wrapped
 
@@ -57,11 +57,11 @@ def rewinds_are_not_counted() -> Patch:
 
 @simulation
 def a_worker_does_not_look_at_its_input() -> Patch:
-    def trusting(look: Any, process: SimulatedWorker, item: Any) -> Any:
-        found = look(process, item)
+    def trusting(look: Any, pool: HandlerPool, item: Any) -> Any:
+        found = look(pool, item)
         return None if isinstance(found, Lost) else found
 
-    return wrapped(SimulatedWorker, "_look", trusting)
+    return wrapped(HandlerPool, "look", trusting)
 
 
 # -- adoption -----------------------------------------------------------------------------------------------------
@@ -97,11 +97,11 @@ def what_another_stage_made_is_adopted() -> Patch:
 
 @simulation
 def what_was_adopted_costs_nothing() -> Patch:
-    def free(look: Any, process: SimulatedWorker, item: Any) -> Any:
-        found = look(process, item)
+    def free(look: Any, pool: HandlerPool, item: Any) -> Any:
+        found = look(pool, item)
         return replace(found, spend=None) if isinstance(found, Done) else found
 
-    return wrapped(SimulatedWorker, "_look", free)
+    return wrapped(HandlerPool, "look", free)
 
 
 # -- re-enqueueing ------------------------------------------------------------------------------------------------

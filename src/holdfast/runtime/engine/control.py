@@ -81,10 +81,9 @@ class Control(Orders):
         now = time.monotonic()
         if self.reason in ENDED_FOR_GOOD and now >= self._stopped_at + FLIGHT_SECONDS:
             self.at_once = True
-        if self.deadline.is_over(now):
-            self.stop("deadline", at_once=True)
-        elif self.deadline.is_near(now, slowest):
-            self.stop("deadline")
+        stops, at_once = self.deadline.stops(now, slowest)
+        if stops:
+            self.stop("deadline", at_once=at_once)
 
     def drains(self) -> bool:
         """Return whether to go no further than the next checkpoint: it was told to stop, or its time is nearly up."""

@@ -318,8 +318,11 @@ class StageQueue:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def inline(self, hold: Hold) -> bool:
-        """Whether items of a hold run on the committing thread."""
+        """Whether items of a hold run on the committing thread: not those that a stage tries after a pause, one at a
+        time, because what runs there holds no slot."""
         facts = self.facts
+        if self.breaker.until:
+            return False
         if self.slots.one_by_one or hold.exclusive or facts.has_timeout or facts.asks or facts.work.has_checkpoints:
             return False
         return self.is_inline

@@ -120,8 +120,8 @@ class Beside:
 class LoneHold:
     """A hold whose commits are written one by one."""
 
-    def __init__(self, store: Store, hold: Hold, lease: HeldLease) -> None:
-        self._store, self.hold, self.lease = store, hold, lease
+    def __init__(self, store: Store, hold: Hold, lease: HeldLease, new_id: Callable[[], bytes] = new_commit_id) -> None:
+        self._store, self.hold, self.lease, self._new_id = store, hold, lease, new_id
         self.is_over = False
         """It was given back, or belongs to somebody else."""
 
@@ -147,7 +147,7 @@ class LoneHold:
 
     def start(self) -> Receipt | None:
         """Make durable that the item is about to be run, if it is on trial; else there is nothing to write."""
-        return self.put(self.hold.start(new_commit_id())) if self.hold.on_trial else None
+        return self.put(self.hold.start(self._new_id())) if self.hold.on_trial else None
 
     def settle(self, outcomes: Sequence[Outcome], policies: Sequence[Policy]) -> Settled:
         """Return what follows from outcomes."""
@@ -158,7 +158,7 @@ class LoneHold:
               makers: Sequence[str] = ()) -> Receipt:  # fmt: skip
         """Commit what was settled and reached, and perhaps give the chunk back."""
         self.hold.reached = [] if reached is None else [reached]
-        written = self.hold.commit(settled, new_commit_id(), makers=makers, release=release, due=due)
+        written = self.hold.commit(settled, self._new_id(), makers=makers, release=release, due=due)
         self.is_over = self.is_over or written.release
         return self.put(written)
 
@@ -180,16 +180,16 @@ class LoneHold:
         """Give the chunk back, if that was not done before: nobody shall have to wait for a lease to run out."""
         if not self.is_over and not self.lost:
             self.is_over = True
-            self.put(self.hold.release(new_commit_id()))
+            self.put(self.hold.release(self._new_id()))
 
 
 class HoldDriver:
     """Claims and holds single items of one batch, on the thread that calls it."""
 
     def __init__(self, store: Store, batch: Batch, *, owner: str, seconds: float, stages: int,
-                 every: float | None = None) -> None:  # fmt: skip
+                 every: float | None = None, new_id: Callable[[], bytes] = new_commit_id) -> None:  # fmt: skip
         self._store, self._batch, self._owner, self._stages = store, batch, owner, stages
-        self._seconds, self._every = seconds, every
+        self._seconds, self._every, self._new_id = seconds, every, new_id
         self._heartbeat: Heartbeat | None = None
         self.trouble = ""
         """Why leases could not be kept."""
@@ -204,7 +204,7 @@ class HoldDriver:
         heartbeat, self.trouble = self._beating(), ""
         lease = heartbeat.add(claim.lease)
         hold = Hold(claim, self._stages, self._seconds, moment=time.monotonic())
-        lone = LoneHold(self._store, hold, lease)
+        lone = LoneHold(self._store, hold, lease, self._new_id)
         try:
             yield lone
         finally:

@@ -64,6 +64,11 @@ class Deadline:
         early = SHARE_IN_THE_DARK * whole if slowest is None else min(SHARE * whole, LEAST_SECONDS + 1.5 * slowest)
         return moment >= self.at - early
 
+    def stops(self, moment: float, slowest: float | None = None) -> tuple[bool, bool]:
+        """Return whether to begin nothing more, and whether not to wait for what is in flight either."""
+        is_over = self.is_over(moment)
+        return is_over or self.is_near(moment, slowest), is_over
+
 
 NEVER = Deadline()
 """The deadline of what has none."""

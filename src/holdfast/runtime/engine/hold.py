@@ -98,12 +98,14 @@ class Hold:
         self.loaded_all = False
         self.ready: list[ReadyQueue] = [ReadyQueue() for _ in range(stages)]
         self.resumed: set[int] = set()
-        """Numbers of items that another grant may have tried, where their stage has an adopter."""
+        """Numbers of items that another grant may have tried, or this one at no cost of an attempt, where their stage
+        has an adopter."""
         self.unasked: deque[Item] = deque()
         """Items of which a verifier has to be asked first."""
         self.known_lost: dict[int, str] = {}
         """Why the input of some of them is known to be gone."""
         self._guarded = guarded
+        self._adopters = adopting
         self._adopting = adopting if claim.lease.fence > 1 else NONE
         self._to_ask: set[int] = set()
         self.waiting: list[tuple[float, int, Item]] = []
@@ -331,11 +333,18 @@ class Hold:
         """Let go on what is durable: it is not a suspect any more. Return how many rows its ranges came further."""
         self.written(moment)
         self.exclusive = self.alone = False
+        if self._adopters:
+            self._note_deferred()
         self.in_write = []
         rows = self._came_further()
         if self.left:
             self.take_in(settled.onward, now, moment, from_store=False)
         return rows
+
+    def _note_deferred(self) -> None:
+        """Remember who was tried at no cost of an attempt: what came of that is looked for before the next try."""
+        self.resumed.update(outcome.item.n for outcome in self.in_write if isinstance(outcome, Deferred)
+                            and outcome.item.place.stage in self._adopters)  # fmt: skip
 
     def all_reached(self) -> list[Reached]:
         """How far its items have come that are ranges, to be written down."""

@@ -310,10 +310,15 @@ class Worker:
         """Tell people that a stage pauses; where its breaker opened, others shall hear of that."""
         log.warning("%s", effect.message)
         self.ledger.notes.append(effect.message)
-        if effect.until is not None:
-            warning = course.warning("breaker_open", effect.message, stage=effect.stage, until=effect.until)
-            body = journal.encode_body(journal.Acted(reason=effect.message, note=warning.body))
-            self.store.amend(self.batch.id, course.to_note("warned", body, events=[warning]), actor=self._owner)
+        note_pause(self.store, self.batch.id, effect, actor=self._owner)
+
+
+def note_pause(store: Store, batch: BatchId, effect: ex.TellPause, *, actor: str) -> None:
+    """Let others hear of it where the breaker of a stage opened."""
+    if effect.until is not None:
+        warning = course.warning("breaker_open", effect.message, stage=effect.stage, until=effect.until)
+        body = journal.encode_body(journal.Acted(reason=effect.message, note=warning.body))
+        store.amend(batch, course.to_note("warned", body, events=[warning]), actor=actor)
 
 
 def look_for_blame(store: Store, batch: Batch, chunks: Sequence[Chunk], ledger: Ledger) -> bool:

@@ -12,6 +12,11 @@ happen in virtual time on a real store, and checks what must be true:
 - every event has its fact and every fact its event, and the receiver hears them all, in order;
 - a range of rows goes on at its durable checkpoint, hands out no row twice but for what was cut off, and folds to what
   an uninterrupted walk gives;
+- a stage that pauses begins nothing, then one item to try, and what fails meanwhile costs no attempt;
+- an item under which processes die is tried in a new one, then alone; who is innocent is never to blame;
+- a run begins nothing that its deadline will cut off, ends in time, and forgets nothing of what was at work;
+- quick handlers on the thread of a run do not keep it from committing, and a slow one among them is handed on;
+- a message, however often it is handed over and to whom, is done once, and leaves nothing in the hands of its process;
 - when faults stop, every item comes to its end.
 
 The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.
@@ -34,6 +39,7 @@ from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.bucket import BucketWorld
+from holdfast.testing.simulator.messages import receivers
 from holdfast.testing.simulator.operators import (
     canceller,
     caretaker,
@@ -107,7 +113,7 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
             *HEARING[: world.store.capabilities.events],
         ):
             world.begin(actor(world))
-        for actor_of_its_own in world.others():
+        for actor_of_its_own in (*world.others(), *receivers(world)):
             world.begin(actor_of_its_own)
         world.run()
         last_words(world)

@@ -11,7 +11,7 @@ from holdfast.core import canonical, cursor, settle
 from holdfast.core.cursor import Cursor
 from holdfast.core.journal import Spend
 from holdfast.core.model import Checkpoint, Item, ItemNo
-from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
+from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.settle import Reached
 from holdfast.runtime.scan.rows import Feed
 from holdfast.testing.rows import Rows
@@ -21,9 +21,18 @@ if TYPE_CHECKING:
     from holdfast.testing.simulator.world import World
 
 
-def seconds_of(world: "World") -> float:
+MEASURED = 9
+"""Quick handlers are quick at first, so that they are taken for that."""
+
+
+def seconds_of(world: "World", stage: int) -> float:
     """How long it takes; now and then longer than a lease."""
     chance = world.chance()
+    if world.plan.quick:
+        stalls = world.chance() < world.plan.stalls and world.runs.total() > MEASURED
+        return 2 * chance * chance if stalls else world.plan.quick * (0.5 + chance)
+    if world.plan.paces:
+        return world.plan.paces[stage]
     return LEASE * (1 + 2 * chance) if world.goes_wrong(world.plan.slow) else 0.1 + 3 * chance * chance
 
 
@@ -32,9 +41,9 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
     world, plan = process.world, process.world.plan
     if plan.killer is not None and plan.killer == (item.key, item.place.stage):
         process.die(f"is killed by item {item.n}")
-    spend = (
-        Spend(item.n, usd=1 + int(world.chance() * plan.spend), metrics={"run": world.new_id()}) if plan.spend else None
-    )
+    spend = spend_of(world, item)
+    if plan.outages and world.is_away(item.place.stage):
+        return _no_answer(world, item, seconds, spend)
     luck = world.chance()
     if luck < plan.transient:
         after = 40.0 if luck < plan.transient / 10 else None
@@ -51,6 +60,48 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
     world.outputs.make((int(item.n), item.place.stage, item.place.epoch), spend)
     output = output_of(item) if result is None else result
     return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
+
+
+def spend_of(world: "World", item: Item) -> Spend | None:
+    """Return what an attempt cost."""
+    most = world.plan.spend
+    return Spend(item.n, usd=1 + int(world.chance() * most), metrics={"run": world.new_id()}) if most else None
+
+
+def cut_off(world: "World", item: Item) -> Outcome:
+    """Return the outcome of an item whose handler is at work when its run ends at once. Where there is a budget it has
+    cost nothing yet: what costs no attempt is not in what is set aside."""
+    spend = None if world.plan.cap is not None else spend_of(world, item)
+    return excuse(Failed(item, True, "timeout", "time is up", world.chance(), 0.1, 0.1, spend=spend), "cut off")
+
+
+def _no_answer(world: "World", item: Item, seconds: float, spend: Spend | None) -> Outcome:
+    spend = None if world.plan.cap is not None else spend
+    if world.chance() < world.plan.asks:
+        return Deferred(item, 5 + 40 * world.chance(), "busy", 0.1, seconds, spend, told=True)
+    if world.plan.adopts and world.chance() < 0.5:  # it did what it was asked for, and its answer got lost
+        world.outputs.make((int(item.n), item.place.stage, item.place.epoch), None)
+    return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, spend=spend)
+
+
+def effect_of(item: Item) -> tuple[int, int, int]:
+    """Return the item at its stage in its epoch."""
+    return int(item.n), item.place.stage, item.place.epoch
+
+
+def look_first(world: "World", item: Item) -> Outcome | None:
+    """Look before anything is run whether its input is still there, and whether its output is there already."""
+    n, place = int(item.n), item.place
+    broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
+    if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
+        return Lost(item, place.stage - 1, "its input is gone")
+    effect = effect_of(item)
+    if not world.plan.adopts or not world.outputs.has(effect):
+        return None
+    world.counts["adopted"] += 1
+    output = output_of(item)
+    spend = world.outputs.made[effect]
+    return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
 
 
 APART = 100

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.model import BatchId, Commit, Course, DeadLimit, ItemNo, State, chain_of_batch
+from holdfast.core.limits import BLAME
+from holdfast.core.model import BatchId, Claim, Commit, Course, DeadLimit, Item, ItemNo, State, chain_of_batch
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Settled
 from holdfast.stores.base import Store, has_landed, outbox_of
 from holdfast.testing.replay import EVERYTHING, Story, Violation, compare, replay
-from holdfast.testing.simulator.handlers import APART, RangeWalk, checkpoint_at, folded, length_of
+from holdfast.testing.simulator.handlers import APART, RangeWalk, checkpoint_at, effect_of, folded, length_of
 
 if TYPE_CHECKING:
     from holdfast.testing.simulator.world import World
@@ -35,7 +36,9 @@ class SealedState:
             raise Violation("items of a sealed batch have changed")
         if heads(store, self.batch) != self.heads:
             raise Violation("a chain of a sealed batch has grown")
-        last = store.entries(chain_of_batch(self.batch), limit=EVERYTHING)[-1]
+        entries = store.entries(chain_of_batch(self.batch), limit=EVERYTHING)
+        noted = ("warned",)  # who works on, not knowing of the seal, may say that a stage pauses
+        last = next(entry for entry in reversed(entries) if journal.decode_header(entry.head).kind not in noted)
         body = journal.decode_body(last.body)
         if not isinstance(body, journal.Sealed):
             raise Violation("a batch is sealed, and the last entry of its chain is not a seal")
@@ -89,6 +92,24 @@ def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequenc
         if not policy.wait_min - 1e-6 <= wait <= most + 1e-6:
             bounds = f"{policy.wait_min:.3f} to {most:.3f}"
             raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
+
+
+def check_condemned(world: "World", item: Item) -> None:
+    """Who is condemned was started alone, under suspicion, often enough; nobody is where no process can die."""
+    plan, effect = world.plan, effect_of(item)
+    may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
+    if not may_die and plan.killer != (item.key, item.place.stage):
+        raise Violation(f"item {item.n} is condemned, but it never killed a process")
+    if len(world.trials[effect]) < BLAME:
+        raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
+    world.condemned[effect] += 1
+
+
+def end_trials(world: "World", claim: Claim) -> None:
+    """Something was committed under a claim: nobody in its chunk is on trial any more."""
+    for effect, trials in world.trials.items():
+        if claim.lo <= effect[0] < claim.hi:  # who slept hears late, and others may have begun since
+            trials[:] = [fence for fence in trials if fence > claim.lease.fence]
 
 
 def check(world: "World") -> Story:
@@ -159,6 +180,7 @@ def check_events(world: "World", story: Story) -> None:
     wanted.update((course.ORPHAN_RESOLVED, n) for n in resolved)
     wanted[course.BATCH_OPENED, None] = 1
     wanted[course.BATCH_FINISHED, None] = story.seals
+    wanted[course.WARNING, None] = world.warnings
     told: Counter[tuple[str, int | None]] = Counter((event.kind, event.n) for event in stored)
     if +wanted != told:
         raise Violation(f"events without a fact: {+(told - wanted)}; facts without an event: {+(wanted - told)}")

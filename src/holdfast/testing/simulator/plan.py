@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.model import DeadLimit
-from holdfast.core.retry import Policy
+from holdfast.core.retry import Policy, Rule
 
 LEASE = 30.0
 
@@ -89,6 +89,33 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """On a bucket: how often others get in between two requests."""
     drift: float = 0.0
     """On a bucket: how much faster or slower the clock of a process may run, as a share."""
+    rule: Rule | None = None
+    """When a stage pauses; None for never."""
+    outages: tuple[tuple[int, float, float], ...] = ()
+    """When the other side of a stage is away: the stage, and the seconds from the start at which that begins and ends.
+    """
+    asks: float = 0.0
+    """How often the other side says meanwhile how long it wants to be left alone."""
+    processes: bool = False
+    """Whether handlers run in processes of their own, which die."""
+    fatal: tuple[str, int] | None = None
+    """The key and stage that kill such a process, whenever they are tried."""
+    litter: float = 0.0
+    """How often an item leaves something behind of which its process dies under the next one."""
+    crowding: float = 0.0
+    """How often a process dies because others are at work beside it."""
+    quick: float = 0.0
+    """How many seconds a handler takes that takes next to no time; 0 where they take seconds."""
+    stalls: float = 0.0
+    """How often a quick handler is slow all the same."""
+    time: float = 0.0
+    """About how many seconds each run has while things go wrong; 0 where it has all the time there is."""
+    paces: tuple[float, ...] = ()
+    """How many seconds the handler of each stage takes, where runs have a deadline."""
+    messages: int = 0
+    """How many processes are handed messages."""
+    message_gap: float = 0.0
+    """About how many seconds pass between two of them."""
     openers: int = 0
     """On a bucket: how many open one more batch of the same name at about the same time."""
 
@@ -97,7 +124,7 @@ def draw(seed: int) -> WorldPlan:
     """The plan of a seed."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     plan = _drawn(seed, rng)
-    return _of_ranges(plan, rng) if rng.random() < 0.2 else plan
+    return _with_more(_of_ranges(plan, rng) if rng.random() < 0.2 else plan)
 
 
 def draw_on_a_bucket(seed: int) -> WorldPlan:
@@ -128,7 +155,7 @@ def draw_on_a_bucket(seed: int) -> WorldPlan:
         slow_reply=plan.slow_reply / 3,
         faults_until=LEASE + rng.random() * 2 * LEASE,
     )
-    return _of_ranges(plan, rng, longest=6) if some(0.5) else plan
+    return _with_more(_of_ranges(plan, rng, longest=6) if some(0.5) else plan)
 
 
 def _of_ranges(plan: WorldPlan, rng: Random, longest: int = 12) -> WorldPlan:
@@ -192,6 +219,83 @@ def _drawn(seed: int, rng: Random) -> WorldPlan:
         tolerance=_tolerance(rng) if some(0.15) else None,
         watched=bool(some(0.03)),
     )
+
+
+MORE = 1 << 60
+"""What is drawn from here on does not change what was drawn before."""
+
+
+def _with_more(plan: WorldPlan) -> WorldPlan:
+    """The same plan, and in some worlds what happens to a run as a whole."""
+    rng = Random(plan.seed + MORE)  # noqa: S311 - a schedule, not a secret
+    some = _some(rng)
+    plan = _with_outages(plan, rng) if some(0.12) else plan
+    plan = _with_processes(plan, rng) if some(0.1) and not plan.every else plan
+    is_small = plan.races > 0 or plan.drift > 0 or plan.openers > 0  # on a bucket every item is many requests
+    if some(0.3 if plan.processes else 0.05) and not plan.every and not is_small:
+        plan = _with_quick_handlers(plan, rng)
+    plan = _with_deadlines(plan, rng) if some(0.1) else plan
+    return _with_messages(plan, rng) if some(0.1) and not plan.every else plan
+
+
+def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, in which the other side of some stages is away for a while."""
+    pause = 2 + rng.random() * 25
+    rule = Rule(failures=1 + int(rng.random() * 4), pause=pause, longest=pause * (1 + 3 * rng.random()),
+                in_all=pause * (1 + 8 * rng.random()))  # fmt: skip
+    return replace(plan, rule=rule, outages=tuple(_outage(rng, plan) for _ in range(1 + int(rng.random() * 3))),
+                   asks=rng.random() * 0.3)  # fmt: skip
+
+
+def _outage(rng: Random, plan: WorldPlan) -> tuple[int, float, float]:
+    begin = rng.random() * 40
+    return int(rng.random() * len(plan.policies)), begin, begin + 5 + rng.random() * 60
+
+
+def _with_processes(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with handlers in processes."""
+    some = _some(rng)
+    return replace(
+        plan,
+        processes=True,
+        fatal=(f"k{int(rng.random() * 6)}", int(rng.random() * len(plan.policies))) if some(0.6) else None,
+        litter=some(0.5) * rng.random() * 0.4,
+        crowding=some(0.5) * rng.random() * 0.5,
+    )
+
+
+def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with more items, which travel together or run on the thread of the run."""
+    count = 16 + int(rng.random() * 8)
+    rows: list[tuple[object, bytes]] = [(f"k{n}", b"%d" % n) for n in range(count)]
+    size = 4 + int(rng.random() * count)
+    return replace(
+        plan,
+        groups=[rows[at : at + size] for at in range(0, count, size)],
+        policies=plan.policies[: 1 + _some(rng)(0.3)],
+        killer=None if plan.killer is None else (plan.killer[0], 0),
+        fatal=None if plan.fatal is None else (plan.fatal[0], 0),
+        outages=tuple((0, begin, end) for _, begin, end in plan.outages),
+        cap=None,
+        workers=1 + _some(rng)(0.5),
+        limit=12 + int(rng.random() * 8),
+        page=4 + int(rng.random() * 10),
+        quick=0.001 * (0.5 + rng.random()) if plan.processes else 2e-5 * (0.5 + rng.random()),
+        stalls=_some(rng)(0.7) * rng.random() * 0.3,
+    )
+
+
+def _with_deadlines(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with runs whose time is up at some moment, and handlers that always take the same time."""
+    paces = tuple(0.3 + rng.random() ** 2 * 12 for _ in plan.policies)
+    return replace(plan, time=3 + rng.random() * 25, paces=() if plan.quick else paces, slow=0.0)
+
+
+def _with_messages(plan: WorldPlan, rng: Random) -> WorldPlan:
+    """The same plan, with processes that are handed single items; they know of no budget and of no tolerance."""
+    killer = (f"k{int(rng.random() * 4)}", 0) if rng.random() < 0.25 else plan.killer
+    return replace(plan, cap=None, tolerance=None, killer=killer, messages=1 + _some(rng)(0.5),
+                   message_gap=1 + rng.random() * 8)  # fmt: skip
 
 
 def most_per_item(plan: WorldPlan) -> int:

@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.core import canonical, journal, settle
+from holdfast.core import journal, settle
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import carries_blame
-from holdfast.core.limits import BLAME
 from holdfast.core.model import Claim, Commit, Item, Lease, Want
-from holdfast.core.outcome import Done, Failed, Lost, Outcome
+from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
+from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import (
     Appetite,
@@ -30,16 +30,19 @@ from holdfast.runtime.engine.dispatch import (
     StageFacts,
     StageQueue,
 )
-from holdfast.runtime.engine.hold import Hold, Saving
+from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.leases import Sending
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
+from holdfast.runtime.engine.worker import note_pause
 from holdfast.stores.base import Idle, Receipt, find_batch
 from holdfast.testing.replay import Violation
-from holdfast.testing.simulator.handlers import RangeWalk, handle, length_of, output_of, seconds_of
+from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle, SliceOracle, TimeOracle
+from holdfast.testing.simulator.handlers import effect_of
 from holdfast.testing.simulator.network import CommitConnection
-from holdfast.testing.simulator.oracles import check_waits
+from holdfast.testing.simulator.oracles import check_condemned, check_waits, end_trials
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
-from holdfast.testing.simulator.world import Actor, Died, Effect, World
+from holdfast.testing.simulator.pool import HandlerPool
+from holdfast.testing.simulator.world import Actor, Died, Effect, World, world_pause
 
 BEATS = 3
 MISSED_BEATS = 3
@@ -86,9 +89,10 @@ class Crew:
 def desk_of(crew: Crew, owner: str) -> Desk:
     """Return the desk of a run in a world, as a run of the runtime has it."""
     world, facts = crew.world, crew.facts
-    plan, slots = world.plan, Slots(2 * world.plan.slice, one_by_one=world.cap is not None)
-    load = PoolLoad(PoolKind.THREADS)
-    queues = [StageQueue(n, each, load, slots, StageBreaker(each.name, None)) for n, each in enumerate(facts)]
+    plan, ahead = world.plan, 1 if world.plan.processes else 2
+    slots = Slots(ahead * plan.slice, one_by_one=world.cap is not None)
+    load = PoolLoad(PoolKind.PROCESSES if plan.processes else PoolKind.THREADS)
+    queues = [StageQueue(n, each, load, slots, _breaker(plan, each)) for n, each in enumerate(facts)]
     request = Want(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
                    tolerance=world.tolerance)  # fmt: skip
     deaths = WithheldDeaths(world.batch.name, [each.name for each in facts], plan.slice, active=not plan.every,
@@ -97,10 +101,24 @@ def desk_of(crew: Crew, owner: str) -> Desk:
     moment = world.clock.now
     rules = ex.Rules(request=request, name=world.batch.name, grace=GRACE, page=plan.page, chunks=plan.chunks,
                   guarded=crew.guarded, idle_seconds=20 + 30 * world.chance(), look_seconds=20.0)  # fmt: skip
+    purse = Purse(world.cap, most_per_item(plan) if world.cap is not None else None)
     return Desk(
-        rules, queues, ex.Orders(plan.slice), Purse(world.cap, most_per_item(plan) if world.cap is not None else None),
+        rules, queues, ex.Orders(plan.slice, _deadline(world)), purse,
         DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
+        portion=Assignment,
     )  # fmt: skip
+
+
+def _deadline(world: World) -> ex.Deadline:
+    """Return when the time of a run is up; never, once nothing goes wrong any more: else no end would ever come."""
+    if not world.plan.time or not world.faulty:
+        return ex.NEVER
+    now = world.clock.now
+    return ex.Deadline(now + world.plan.time * (0.5 + world.chance()), now)
+
+
+def _breaker(plan: WorldPlan, facts: StageFacts) -> StageBreaker:
+    return StageBreaker(facts.name, plan.rule, facts.policy.defer_within)
 
 
 class SimulatedWorker:
@@ -129,19 +147,29 @@ class SimulatedWorker:
         self._sleep = 0
         """Grows with every sleep, so that nobody is woken from one that is over."""
         self._is_asleep = False
+        self.pool = HandlerPool(self)
+        self.pauses = PauseOracle(self)
+        self.oracles: list[RunOracle] = [self.pauses] if world.plan.outages else []
+        self.oracles += [ProcessOracle(self)] if world.plan.processes else []
+        self.times = TimeOracle(self)
+        self.oracles += [self.times] if world.plan.time else []
+        self.slices = SliceOracle(self)
+        self.oracles += [self.slices] if world.plan.quick or world.plan.processes else []
         self._main = self._work()
         self._carry_out: dict[type, Callable[[Any], Any]] = {
             ex.AskFor: self._ask_for,
             ex.Begin: self._begin,
-            ex.Inspect: lambda effect: world.begin(self._live(self._inspect(effect.question)), world.chance()),
+            ex.CutOff: self.pool.cut_off,
+            ex.Inspect: lambda effect: world.begin(self.live(self._inspect(effect.question)), world.chance()),
             ex.Leave: self._leave,
             ex.LookAt: self._look_at,
             ex.Read: self._read,
             ex.ReadCheckpoints: lambda effect: self._checkpoints,
             ex.Renew: lambda _: self._renew(),
-            ex.Reply: self._reply,
+            ex.Reply: self.pool.reply,
             ex.StopRun: self._stop,
             ex.Taken: self._taken,
+            ex.TellPause: self._tell_pause,
         }
         self._checkpoints: Sequence[Any] = ()
         self._late: dict[bytes, Commit] = {}
@@ -198,8 +226,8 @@ class SimulatedWorker:
             self._is_asleep = False
             self.world.begin(partial(self.resume, self._sleep))
 
-    def _live(self, actor: Actor) -> Actor:
-        """What an actor of this process does, until the process dies; with pauses."""
+    def live(self, actor: Actor) -> Actor:
+        """Return what an actor of this process does, until the process dies; with pauses."""
         clock = self.world.clock
         if self.is_gone():
             return
@@ -284,6 +312,8 @@ class SimulatedWorker:
         yield 0.05 * world.chance()
         while True:
             now = clock.now
+            if orders.deadline is not ex.NEVER:
+                self._watch_deadline(now)
             desk.at(now + self.skew, now)
             orders.ingested = not world.ingesting
             try:
@@ -297,11 +327,42 @@ class SimulatedWorker:
                     yield max(effect.seconds, 0.01 + 0.05 * world.chance())
                     self._is_asleep = False
                 answer, self._inbox = self._inbox, []
+                self._hear(answer)
             elif kind is ex.Write:
                 answer = yield from self._write_group(effect.group)
+            elif kind is ex.Begin and effect.work.inline:
+                self._look_on(effect.work)
+                if (yield from self.pool.run_here(effect.work)):
+                    ask = desk.work().send  # on another thread
+                answer = None
             else:
                 answer = carry_out[kind](effect) if kind in carry_out else ()
+        if orders.deadline is not ex.NEVER:
+            self.times.ends()
         self._end(5.0 + world.chance() * 2 * LEASE)
+
+    def _hear(self, events: list[ex.Event]) -> None:
+        """Let everybody look at what the run is about to hear, as it stands then."""
+        if self.oracles:
+            self._watch_deadline(self.world.clock.now)
+        for oracle in self.oracles:
+            oracle.hears(events)
+
+    def _watch_deadline(self, moment: float) -> None:
+        orders = self.desk.orders
+        stops, at_once = orders.deadline.stops(moment, self.desk.slowest)
+        if stops and not orders.stopping:
+            self.world.say(self.name, "stops: deadline")
+            self.world.counts["deadlines"] += 1
+        orders.stopping, orders.at_once = orders.stopping or stops, orders.at_once or at_once
+
+    def _begin(self, effect: ex.Begin) -> None:
+        self._look_on(effect.work)
+        self.pool.begin(effect)
+
+    def _look_on(self, work: ex.Portion) -> None:
+        for oracle in self.oracles:
+            oracle.begins(work)
 
     def _stop(self, effect: ex.StopRun) -> None:
         if effect.error is not None:
@@ -312,6 +373,16 @@ class SimulatedWorker:
             self.world.counts["stops"] += 1
             orders.stopping, orders.at_once = True, self.world.chance() < 0.2
             self.tell()
+
+    def _tell_pause(self, effect: ex.TellPause) -> None:
+        self.world.say(self.name, effect.message)
+        self.pauses.tells(effect)
+        try:
+            note_pause(self.store, self.world.batch.id, effect, actor=self.name)
+        except StoreError:
+            self._stop(ex.StopRun("trouble"))
+        self.world.warnings += effect.until is not None
+        self.world.counts["stages paused"] += effect.until is not None
 
     # -- claim and load -----------------------------------------------------------------------------------------
 
@@ -343,7 +414,7 @@ class SimulatedWorker:
         self.effects[effect.hold] = []
         if not self.beating:
             self.beating = True
-            self.world.begin(self._live(self._beat()), LEASE / BEATS)
+            self.world.begin(self.live(self._beat()), LEASE / BEATS)
 
     def _read(self, effect: ex.Read) -> Sequence[Item] | None:
         claim = effect.claim
@@ -369,41 +440,6 @@ class SimulatedWorker:
             return any(carries_blame(c, is_held=self.world.is_live(c, self.world.clock.now)) for c in chunks)
         return chunks
 
-    # -- handlers -----------------------------------------------------------------------------------------------
-
-    def _begin(self, effect: ex.Begin) -> None:
-        work: ex.Portion = effect.work
-        actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
-        self.world.begin(self._live(actor))
-
-    def _handle(self, work: ex.Portion) -> Actor:
-        outcomes: list[Outcome] = []
-        for item in work.items:
-            if work.hold.lost or self.desk.orders.stopping:
-                break
-            found = self._look(item)
-            if found is None:
-                self.effects[work.hold].append(self.world.about_to_run(item, self.now()))
-                seconds = seconds_of(self.world)
-                yield seconds
-                found = handle(self, item, seconds)
-            outcomes.append(found)
-        self.tell(ex.Answer(work, outcomes, work.items[len(outcomes) :]))
-
-    def _look(self, item: Item) -> Outcome | None:
-        """Before anything is run: whether its input is still there, and whether its output is there already."""
-        world, (n, place) = self.world, (int(item.n), item.place)
-        broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
-        if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
-            return Lost(item, place.stage - 1, "its input is gone")
-        effect = (n, place.stage, place.epoch)
-        if not world.plan.adopts or not world.outputs.has(effect):
-            return None
-        world.counts["adopted"] += 1
-        output = output_of(item)
-        spend = world.outputs.made[effect]
-        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
-
     def _inspect(self, question: ex.Question) -> Actor:
         """Ask the verifiers: how far an item must go back whose input does not hold."""
         yield self.world.chance()
@@ -418,56 +454,6 @@ class SimulatedWorker:
             else:
                 outcomes.append(Lost(item, broken, "its input is gone"))
         self.tell(ex.GateAnswer(question, cleared, outcomes))
-
-    # -- ranges -------------------------------------------------------------------------------------------------
-
-    def _begin_walk(self, work: ex.Portion) -> Actor:
-        world, (item,) = self.world, work.items
-        if work.hold.lost or self.desk.orders.stopping:
-            self.tell(ex.Answer(work, [], work.items))
-            return
-        n = int(item.n)
-        walk = RangeWalk(item, work.hold.checkpoints.get(n), length_of(world, n), world.plan.every)
-        self.effects[work.hold].append(world.about_to_run(item, self.now()))
-        world.ranges.begins(walk)
-        yield from self._walk(work, walk)
-
-    def _walk(self, work: ex.Portion, walk: RangeWalk) -> Actor:
-        """RangeWalk a range up to its next checkpoint, or to its end."""
-        world = self.world
-        world.ranges.goes_on(walk, work.fence)
-        seconds = seconds_of(world)
-        yield seconds
-        world.ranges.handled(walk, walk.go_on())
-        if not walk.at_end and not world.goes_wrong(world.plan.transient):
-            self.tell(ex.CheckpointReached(work, Saving(walk.reached(), (work, walk))))
-            return
-        if walk.at_end:
-            outcome = handle(self, walk.item, seconds, walk.result())
-        else:
-            outcome = Failed(walk.item, True, "http_503", "no answer", world.chance(), 0.1, seconds)
-        if isinstance(outcome, Done):
-            work.reached = walk.reached()
-        self.tell(ex.Answer(work, [outcome]))
-
-    def _reply(self, effect: ex.Reply) -> None:
-        """Walks whose checkpoint is durable go on; where the run stops, they are left there."""
-        for saving in effect.savings:
-            work, walk = saving.waiter
-            if not effect.landed:
-                self.tell(ex.Answer(work, [], [walk.item]))
-                continue
-            walk.is_saved(saving.reached)
-            if self.desk.orders.stopping:
-                self._park(work, walk)
-            else:
-                self.world.begin(self._live(self._walk(work, walk)))
-
-    def _park(self, work: ex.Portion, walk: RangeWalk) -> None:
-        effect = _effect(walk.item)
-        self.effects[work.hold].remove(effect)
-        self.world.excused[effect] += 1
-        self.tell(ex.Answer(work, [], [walk.item]))
 
     # -- settling and committing --------------------------------------------------------------------------------
 
@@ -504,31 +490,22 @@ class SimulatedWorker:
     def _check_written(self, written: ex.Written) -> None:
         """Waits are kept; who is condemned was tried often enough; who is on trial is known."""
         hold, now = written.hold, self.desk.now
+        for oracle in self.oracles:
+            oracle.writes(written)
         check_waits(hold.in_write, written.settled, self.world.plan.policies, now)
         if written.commit.kind == journal.STARTED:
             (item,) = [*hold.unasked, *(item for queue in hold.ready for item in queue.items())]
-            self.world.trials[_effect(item)].append(hold.lease.fence)
+            self.world.trials[effect_of(item)].append(hold.lease.fence)
         for outcome in hold.in_write if written.settled.attempts else ():
             if isinstance(outcome, Failed) and outcome.code == "killed_process":
-                self._check_condemned(outcome.item)
-
-    def _check_condemned(self, item: Item) -> None:
-        plan, effect = self.world.plan, _effect(item)
-        may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
-        if not may_die and plan.killer != (item.key, item.place.stage):
-            raise Violation(f"item {item.n} is condemned, but it never killed a process")
-        if len(self.world.trials[effect]) < BLAME:
-            raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
-        self.world.condemned[effect] += 1
+                check_condemned(self.world, outcome.item)
 
     def _are_durable(self, written: ex.Written) -> None:
         """What was committed is told, and nobody in the chunk is on trial any more."""
         hold = written.hold
-        told = {_effect(outcome.item) for outcome in hold.in_write}
+        told = {effect_of(outcome.item) for outcome in hold.in_write}
         self.effects[hold] = [effect for effect in self.effects[hold] if effect not in told]
-        for effect, trials in self.world.trials.items():
-            if hold.claim.lo <= effect[0] < hold.claim.hi:  # who slept hears late, and others may have begun since
-                trials[:] = [fence for fence in trials if fence > hold.lease.fence]
+        end_trials(self.world, hold.claim)
 
     def _write(self, commits: list[Any]) -> Generator[float, None, list[Receipt]]:
         """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
@@ -555,15 +532,6 @@ class SimulatedWorker:
                 raise Violation(
                     f"{self.name} lost chunk {hold.lease.chunk} ({effect.why}), though nothing had happened"
                 )
-        if effect.why or self.desk.orders.at_once:
+        if effect.why or (self.desk.orders.at_once and self.world.plan.processes):
             self._excuse(hold)
             self.effects[hold] = []
-
-
-def _effect(item: Item) -> Effect:
-    return int(item.n), item.place.stage, item.place.epoch
-
-
-def world_pause(chance: float) -> float:
-    """Shorter than a lease, or much longer."""
-    return LEASE * (0.3 + 3 * chance)

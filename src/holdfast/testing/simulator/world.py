@@ -41,7 +41,7 @@ from holdfast.testing.clock import START, ManualClock
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import output_of
 from holdfast.testing.simulator.oracles import RangeOracle, SealedState, check_sums, is_over
-from holdfast.testing.simulator.plan import WorldPlan, most_per_item
+from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
 
 EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
@@ -105,6 +105,11 @@ class Died(Exception):
     """A process is gone."""
 
 
+def world_pause(chance: float) -> float:
+    """Shorter than a lease, or much longer."""
+    return LEASE * (0.3 + 3 * chance)
+
+
 class World:
     """Everything that is true in one simulation, and what must stay true."""
 
@@ -148,6 +153,9 @@ class World:
         self.underway: list[tuple[bool, frozenset[int]]] = []
         """Acts that somebody waits for: whether they seize, and their items. On a bucket that takes its time."""
         self.landed: set[bytes] = set()
+        self.late_makers: set[Effect] = set()
+        self.warnings = 0
+        """How often others were told that a stage pauses."""
         self.counts: Counter[str] = Counter()
         self.heads: list[bytes] = []
         """Where the chain of each chunk ended: the whole story in a few bytes."""
@@ -206,6 +214,11 @@ class World:
 
     def goes_wrong(self, rate: float) -> bool:
         return rate > 0 and self.faulty and self.chance() < rate
+
+    def is_away(self, stage: int) -> bool:
+        """Whether the other side of a stage does not answer."""
+        now = self.clock.now - START
+        return self.faulty and any(at == stage and begin <= now < end for at, begin, end in self.plan.outages)
 
     def new_id(self) -> bytes:
         return next(self._ids).to_bytes(16, "big")
@@ -363,6 +376,11 @@ class World:
             if fence <= self._fences.get(n, 0):
                 raise Violation(f"item {n} is granted under fence {fence} after fence {self._fences[n]}")
             self._fences[n] = fence
+
+    def note_maker(self, item: Item, fence: int) -> None:
+        """Note where somebody who was overtaken may have made something: nobody could know of that."""
+        if self.plan.adopts and self.chunk_of(item.n).fence != fence:
+            self.late_makers.add((int(item.n), item.place.stage, item.place.epoch))
 
     def changed(self) -> None:
         """Something was written: in a world that is watched, everything is counted."""

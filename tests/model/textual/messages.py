@@ -3,12 +3,13 @@
 from tests.model.textual.mutant import TextualMutant
 
 MESSAGE = "holdfast.runtime.message"
+HANDOVER = "holdfast.runtime.engine.handover"
 DRIVER = "holdfast.runtime.engine.driver"
 
 MUTANTS = (
     TextualMutant(
         name="a_failed_message_is_tried_again_without_a_wait",
-        where=f"{MESSAGE}:Processor._commit",
+        where=f"{HANDOVER}:Handover.next_move",
         old="next((item for item in settled.onward if item.place.due <= now), None)",
         new="next(iter(settled.onward), None)",
         file="tests/runtime/test_planning.py",
@@ -17,16 +18,16 @@ MUTANTS = (
     ),
     TextualMutant(
         name="a_stale_owner_publishes_its_file",
-        where=f"{MESSAGE}:Processor._commit",
-        old=("        if hold.lost:\n            return None\n        self._publish(settled)\n"),
-        new=("        self._publish(settled)\n        if hold.lost:\n            return None\n"),
+        where=f"{HANDOVER}:Handover._commit",
+        old=("        if hold.lost:\n            return None\n        yield partial(self.publish, settled, outcome)\n"),
+        new=("        yield partial(self.publish, settled, outcome)\n        if hold.lost:\n            return None\n"),
         file="tests/runtime/test_messages.py",
         test="test_whoever_was_overtaken_gives_its_file_no_name",
         notice="the file of the new owner is overwritten",
     ),
     TextualMutant(
         name="work_after_the_seal_is_answered_as_if_it_counted",
-        where=f"{MESSAGE}:Processor._check",
+        where=f"{MESSAGE}:Processor.check",
         old="if receipt.reason is CommitRefusal.SEALED:",
         new="if receipt.landed and receipt.reason is CommitRefusal.SEALED:",
         file="tests/runtime/test_messages.py",
@@ -53,7 +54,7 @@ MUTANTS = (
     ),
     TextualMutant(
         name="the_file_of_a_message_that_is_done_is_not_looked_at",
-        where=f"{MESSAGE}:Processor._verified",
+        where=f"{MESSAGE}:Processor._looked_over",
         old="(State.DONE, State.PENDING, State.SKIPPED)",
         new="(State.PENDING, State.SKIPPED)",
         file="tests/runtime/test_process.py",
@@ -62,7 +63,7 @@ MUTANTS = (
     ),
     TextualMutant(
         name="a_slow_stage_begins_without_time",
-        where=f"{MESSAGE}:Processor._has_time",
+        where=f"{MESSAGE}:Processor.has_time",
         old="max(LEAST_SECONDS, self._slowest.get(stage, 0.0))",
         new="LEAST_SECONDS",
         file="tests/runtime/test_messages.py",
@@ -71,7 +72,7 @@ MUTANTS = (
     ),
     TextualMutant(
         name="a_first_stage_that_was_tried_before_is_not_resumed",
-        where=f"{MESSAGE}:Processor._work",
+        where=f"{HANDOVER}:Handover._work",
         old="(item.place.stage > 0 or claim.lease.fence > 1)",
         new="item.place.stage > 0",
         file="tests/runtime/test_process.py",
@@ -125,20 +126,16 @@ MUTANTS = (
     ),
     TextualMutant(
         name="a_message_that_was_taken_over_says_that_its_time_was_up",
-        where=f"{MESSAGE}:Processor._bring_on",
-        old=(
-            "        if lost:\n"
-            "            return describe_item(stored, self.stages, state=AGAIN, why=lost)\n"
-            "        if not retry"
-        ),
-        new="        if not retry",
+        where=f"{HANDOVER}:Handover.bring_on",
+        old=("        if stored.place.state is State.PENDING and lost:\n            return BroughtOn(stored, lost)\n"),
+        new="",
         file="tests/runtime/test_process.py",
         test="test_a_commit_after_a_take_over_is_refused",
         notice="a message that was taken over is told to be out of time",
     ),
     TextualMutant(
         name="a_condemned_message_is_run_again",
-        where=f"{MESSAGE}:Processor._outcome",
+        where=f"{HANDOVER}:Handover._outcome",
         old="if hold.hold.is_condemned:",
         new="if hold.hold.is_condemned and resumed is None:",
         file="tests/runtime/test_messages.py",

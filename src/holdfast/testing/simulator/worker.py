@@ -105,7 +105,7 @@ def desk_of(crew: Crew, owner: str) -> Desk:
     return Desk(
         rules, queues, ex.Orders(plan.slice, _deadline(world)), purse,
         DrawnAppetite(plan, queues, moment), deaths, returns, new_id=world.new_id,
-        portion=Assignment,
+        portion=Assignment, is_empty=not world.store.chunks(world.batch.id, limit=1),
     )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The leases of a process and what is written under them: one thread renews all of them in one write, and a commit is on
-its way until it is known what became of it.
+"""The leases of a process and what is written under them: one thread renews all of them in one write, and a commit is
+on its way until it is known what became of it.
 
 A renewal that finds another owner or fence says that the lease is lost: its handlers are told to stop, and nothing of
 it is committed. Several failed renewals in a row stop the run. A lease under which nothing was committed for the grace

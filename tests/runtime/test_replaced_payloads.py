@@ -13,6 +13,7 @@ import holdfast as hf
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
 from holdfast.runtime.acts import By
 from holdfast.runtime.engine import session as runs
+from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import Rules
 from holdfast.runtime.engine.ledger import Ledger
@@ -226,3 +227,18 @@ def test_no_more_is_sent_back_than_was_there_before() -> None:
     for _ in range(3):
         ledger.send_back(State.DONE)
     assert ledger.before.done == 0
+
+
+def test_the_worker_sees_that_payloads_are_compared_before_its_rest_is_waited_for() -> None:
+    """A rest that it notes late, from the comparison before, must not be taken for one after which it began again."""
+    control, seen = Control(1), list[bool]()
+
+    class Watched(threading.Event):
+        def clear(self) -> None:
+            seen.append(control.comparing)
+            super().clear()
+
+    control._still = Watched()
+    with control.stilled(control.rest, lambda: False):
+        assert control.comparing
+    assert (seen, control.comparing) == ([True], False)

@@ -297,6 +297,8 @@ class Processor:
         recheck.renew(self.store, self.batch, n, item, left, actor=self.owner)
         if left.count:
             log.warning("%s", left.warning(self.batch.name))
+        elif item.place.state is State.DEAD:
+            self._tell_buried(n)
 
     def _runner(self, index: int) -> StageRunner:
         return StageRunner(

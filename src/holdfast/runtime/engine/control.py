@@ -41,6 +41,8 @@ class Control(Orders):
         """Why the run stops: interrupted, deadline, budget, paused, cancelled, until, tolerance, breaker, away,
         trouble."""
         self.trouble: BaseException | None = None
+        self.admit_early: Callable[[], bool] = lambda: False
+        """Admits what a source has given that keeps the calling thread waiting for more."""
         self.inline: Assignment | None = None
         """Items that the committing thread runs itself: it cannot see meanwhile that the run stops."""
         self._stopped_at = 0.0

@@ -195,6 +195,7 @@ class Session:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
         source at hand some is compared first, so that a run that is refused has done nothing."""
         ingester = self._ingester(batch, ledger, worker)
+        self.control.admit_early = partial(ingester.admit_early, ledger)
         ahead = items is not None and ingester.reads_ahead(items)
         self.control.comparing = items is not None and ingester.compares_first
         try:

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -366,3 +367,41 @@ def test_who_finds_the_file_busy_for_a_moment_waits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sqlite_file.safety, "is_log_damaged", is_damaged)
     assert len(SqliteStore(path).batches()) == 1
     assert not answers
+
+
+class Interrupted:
+    """A connection on which Ctrl-C comes while a statement is carried out, or just before it."""
+
+    def __init__(self, db: apsw.Connection, statement: str, *, before: bool = False) -> None:
+        self._db, self._statement, self._before = db, statement, before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def execute(self, statement: str, *bindings: Any) -> Any:
+        if statement == self._statement and self._before:
+            raise KeyboardInterrupt
+        answer = self._db.execute(statement, *bindings)
+        if statement == self._statement:
+            raise KeyboardInterrupt
+        return answer
+
+
+@pytest.mark.parametrize(("statement", "before"), [("BEGIN IMMEDIATE", False), ("COMMIT", True), ("COMMIT", False)])
+def test_ctrl_c_leaves_no_transaction_open(path: Path, statement: str, before: bool) -> None:
+    """Most often it comes while the lock is waited for. What is left open would keep everybody from writing, for as
+    long as this process lives."""
+    fill(path)
+    store = SqliteStore(path)
+    db = store._file._db
+    store._file._db = Interrupted(db, statement, before=before)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        store.open_batch("other", "pages", DEFINITION, actor="ann")
+    store._file._db = db
+    assert not db.in_transaction
+    assert bool(store.batches("other")) is (statement == "COMMIT" and not before)
+    another = SqliteStore(path)
+    another.open_batch("third", "pages", DEFINITION, actor="ben")
+    assert store.open_batch("other", "pages", DEFINITION, actor="ann").name == "other"
+    another.close()
+    store.close()

@@ -129,7 +129,8 @@ class SqliteFile:
     @contextmanager
     def writing(self, name: str) -> Iterator["SqliteFile"]:
         """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start.
-        `name` is how its fault points begin; the block may set another one as `point`."""
+        `name` is how its fault points begin; the block may set another one as `point`. Ctrl-C may break in anywhere,
+        most often when the lock was waited for: nothing of it stays open, or nobody could write any more."""
         self._check_process()
         with self._lock:
             self._check()
@@ -137,13 +138,11 @@ class SqliteFile:
             asked = time.monotonic()
             try:
                 self._db.execute("BEGIN IMMEDIATE")
-            except apsw.Error as error:
-                raise self._translate(error) from error
-            self.waited, self.point = time.monotonic() - asked, name
-            try:
+                self.waited, self.point = time.monotonic() - asked, name
                 yield self
                 name = self.point
                 faults.reach(f"{name}.written")
+                self._commit()
             except BaseException as error:
                 self._rollback()
                 if isinstance(error, apsw.Error):
@@ -151,7 +150,6 @@ class SqliteFile:
                 if isinstance(error, UnreadableRow | msgspec.DecodeError):
                     raise self._unreadable(error) from error
                 raise
-            self._commit()
             if not self._presence.has_log():
                 self._check_presence()
         faults.reach(f"{name}.after")
@@ -192,6 +190,8 @@ class SqliteFile:
         try:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+        except apsw.ConnectionClosedError:
+            return  # it was given up, and says why
         except apsw.Error as error:
             self._poison = f"{self.path}: a rollback failed ({error})"
 
@@ -286,8 +286,8 @@ def migrate(db: apsw.Connection) -> None:
     newest = len(_migrations())
     if db.pragma("user_version") >= newest:
         return
-    db.execute("BEGIN IMMEDIATE")
     try:
+        db.execute("BEGIN IMMEDIATE")
         for statements in _migrations()[db.pragma("user_version") :]:
             for statement in statements:
                 db.execute(statement)

@@ -166,6 +166,25 @@ def test_items_that_are_refused_at_the_boundary_are_told_too(book: hf.Pipeline) 
 
 
 @pytest.mark.parametrize("way", ["run", "process"])
+def test_items_that_come_again_with_a_payload_that_is_refused_are_told_and_counted(way: str, book: hf.Pipeline) -> None:
+    told: list[tuple[Any, str]] = []
+
+    @book.stage
+    def read(row: dict[str, int]) -> int:
+        return row["v"]
+
+    book.on_failure(lambda letter: told.append((letter.key, letter.code)))
+    run(book, [{"id": 1, "v": 1}, {"id": 2, "v": 2}], key="id")
+    if way == "run":
+        report = run(book, [{"id": 1, "v": "x"}, {"id": 2, "v": 2}], key="id", changed="rerun")
+        assert (report.this_run.dead, report.this_run.done_before, report.counts.dead) == (1, 1, 1)
+    else:
+        with book.processor(key="id", changed="rerun") as one:
+            assert one.process({"id": 1, "v": "x"}).state == "dead"
+    assert told == [(1, "invalid")]
+
+
+@pytest.mark.parametrize("way", ["run", "process"])
 def test_an_item_that_is_buried_because_it_went_back_too_often_is_told(
     way: str, book: hf.Pipeline, folder: Path
 ) -> None:
@@ -184,7 +203,8 @@ def test_an_item_that_is_buried_because_it_went_back_too_often_is_told(
     assert not told
     (folder / "out" / "1.json").unlink()
     if way == "run":
-        assert run(book, range(3)).counts.dead == 1
+        report = run(book, range(3))
+        assert (report.counts.dead, report.this_run.dead, report.this_run.rewound) == (1, 1, 0)
     else:
         assert book.process(1).state == "dead"
     assert told == [(1, "rewound_too_often")]

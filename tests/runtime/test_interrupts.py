@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.engine import control
 from holdfast.runtime.engine.assignment import Assignment
+from holdfast.runtime.engine.exchange import Answer
+from holdfast.runtime.engine.stages import StageDriver
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scan.tick import Ended
 from holdfast.testing.rows import Rows
@@ -221,6 +224,32 @@ def test_a_second_ctrl_c_ends_it_at_once_and_is_raised(book: hf.Pipeline) -> Non
         book.run([1], progress=False)
     ends.set()
     assert caught.value.report.counts.pending == 1
+
+
+@pytest.mark.promise("P10")
+def test_what_ends_in_the_moment_in_which_it_is_given_up_is_kept_with_its_cost(
+    book: hf.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is on its way to a worker that receives nothing any more."""
+    ends, cut_off = threading.Event(), StageDriver.cut_off
+
+    @book.stage
+    def pay(number: int, ctx: hf.Context) -> int:
+        ctx.spend(usd="0.01")
+        signal_and_wait(signal.SIGTERM, ctx)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert ends.wait(60)
+        return number
+
+    def ends_first(stage: StageDriver) -> Iterator[Answer]:
+        (work,) = stage.active.values()
+        ends.set()
+        wait_for(lambda: work.is_answered)
+        yield from cut_off(stage)
+
+    monkeypatch.setattr(StageDriver, "cut_off", ends_first)
+    report = book.run([1], progress=False)
+    assert (report.counts.done, report.totals.attempts, report.totals.usd) == (1, 1, Decimal("0.01"))
 
 
 def test_signals_are_left_alone_where_that_is_asked_for(book: hf.Pipeline) -> None:

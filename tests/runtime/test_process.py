@@ -15,6 +15,7 @@ from holdfast.core.model import Claim, ItemNo, Want
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
+from holdfast.runtime.message import Processor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.audit import verify
 from holdfast.stores import faults
@@ -108,6 +109,60 @@ def test_hooks_are_told_of_what_is_buried(pages: hf.Pipeline) -> None:
     pages.process(20)
     pages.process(20)
     assert told == ["no_such_page"]
+
+
+def test_a_hook_before_a_stage_that_raises_is_called_again_for_the_next_message(book: hf.Pipeline) -> None:
+    told: list[str] = []
+
+    @book.stage
+    def read(number: int) -> int:
+        told.append("item")
+        return number
+
+    @read.before
+    def prepare() -> None:
+        told.append("before")
+        if len(told) == 1:
+            raise OSError("not yet")
+
+    with pytest.raises(OSError, match="not yet"):
+        book.process(1)
+    assert [book.process(number).state for number in (1, 2)] == ["done", "done"]
+    assert told == ["before", "before", "item", "item"]
+
+
+def test_two_first_messages_call_the_hook_before_a_stage_once_and_both_wait_for_it(book: hf.Pipeline) -> None:
+    told: list[str] = []
+    both = threading.Barrier(2)
+    arrived: list[int] = []
+    begin = Processor._begin
+
+    @book.stage
+    def read(number: int) -> int:
+        told.append("item")
+        return number
+
+    @read.before
+    def prepare() -> None:
+        wait_for(lambda: len(arrived) == 2)
+        told.append("before")
+
+    def seen(one: Processor, stage: Any) -> None:
+        arrived.append(1)
+        begin(one, stage)
+
+    def message(number: int) -> None:
+        both.wait(60)
+        book.process(number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Processor, "_begin", seen)
+        threads = [threading.Thread(target=message, args=(number,)) for number in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert told == ["before", "item", "item"]
 
 
 def test_a_message_takes_a_handful_of_writes(pages: hf.Pipeline) -> None:

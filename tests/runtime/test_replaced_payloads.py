@@ -258,3 +258,18 @@ def test_a_payload_that_changed_refuses_the_run_before_anything_is_worked_on_how
     with pytest.raises(hf.PayloadChanged):
         reading.read(source, Control(1), Ledger([]), lambda: None, begin=lambda: bool(begun.append(True)))
     assert not begun
+
+
+def test_the_worker_sees_that_payloads_are_compared_before_its_rest_is_waited_for() -> None:
+    """A rest that it notes late, from the comparison before, must not be taken for one after which it began again."""
+    control, seen = Control(1), list[bool]()
+
+    class Watched(threading.Event):
+        def clear(self) -> None:
+            seen.append(control.comparing)
+            super().clear()
+
+    control._still = Watched()
+    with control.stilled(control.rest, lambda: False):
+        assert control.comparing
+    assert (seen, control.comparing) == ([True], False)

@@ -219,6 +219,13 @@ def is_last(batch: Batch, fresh: int) -> bool:
     return batch.ingested_at is None and batch.expected is not None and batch.admitted + fresh >= batch.expected
 
 
+def is_whole(batch: Batch, *, read: bool) -> bool:
+    """Return whether all of its items are there, for a run that came to the end of its source, or did not (`read`):
+    without that, only where it was closed, or as many came as were expected, does the rest of a source not matter."""
+    is_said = batch.closed_at is not None or batch.admitted == batch.expected
+    return batch.ingested_at is not None and (read or is_said)
+
+
 def has_ended(batch: Batch, now: float) -> bool:
     """Whether the time of a batch is over: from its end on, nothing more is handed out."""
     return batch.ends_at is not None and now >= batch.ends_at

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.core import course, ingest
 from holdfast.core.canonical import SALT_BYTES
@@ -179,7 +179,10 @@ class Inline:
 log = logging.getLogger("holdfast.process")
 
 _begun: WeakSet[Stage] = WeakSet()
-"""Stages whose `before` hooks were called in this process."""
+"""Stages whose `before` hooks have come to their end in this process."""
+_beginning: WeakKeyDictionary[Stage, threading.RLock] = WeakKeyDictionary()
+"""Whoever has the lock of a stage calls its hooks; the items of others wait for that."""
+_registering = threading.Lock()
 
 
 class Processor(Handover):
@@ -297,6 +300,8 @@ class Processor(Handover):
         recheck.renew(self.store, self.batch, n, item, left, actor=self.owner)
         if left.count:
             log.warning("%s", left.warning(self.batch.name))
+        elif item.place.state is State.DEAD:
+            self._tell_buried(n)
 
     def _runner(self, index: int) -> StageRunner:
         return StageRunner(
@@ -369,9 +374,15 @@ class Processor(Handover):
         return outcome
 
     def _begin(self, stage: Stage) -> None:
-        if stage not in _begun:
-            _begun.add(stage)
-            stage.hooks.before.call(self.batch.name)
+        """Call the `before` hooks of a stage, once in a process; where they raise, the next item calls them again."""
+        if stage in _begun:
+            return
+        with _registering:
+            lock = _beginning.setdefault(stage, threading.RLock())
+        with lock:
+            if stage not in _begun:
+                stage.hooks.before.call(self.batch.name)
+                _begun.add(stage)
 
     def has_time(self, stage: int) -> bool:
         """Whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at all:

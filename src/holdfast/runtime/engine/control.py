@@ -41,6 +41,8 @@ class Control(Orders):
         """Why the run stops: interrupted, deadline, budget, paused, cancelled, until, tolerance, breaker, away,
         trouble."""
         self.trouble: BaseException | None = None
+        self.admit_early: Callable[[], bool] = lambda: False
+        """Admits what a source has given that keeps the calling thread waiting for more."""
         self.inline: Assignment | None = None
         """Items that the committing thread runs itself: it cannot see meanwhile that the run stops."""
         self._stopped_at = 0.0
@@ -107,8 +109,8 @@ class Control(Orders):
     def stilled(self, wake: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[None]:
         """Around what replaces stored payloads: the worker comes to a rest first, so that no attempt of this run is
         under way whose result and cost could not be recorded. `is_over`: there is no worker to wait for."""
-        self._still.clear()
         before, self.comparing = self.comparing, True
+        self._still.clear()  # after that: a rest from before is noted late only by a worker that begins nothing now
         wake()
         while not (is_over() or self.at_once) and not self._still.wait(LOOK_SECONDS):
             pass

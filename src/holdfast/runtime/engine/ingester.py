@@ -1,6 +1,8 @@
 """From a source to items: validate, key, freeze, admit in groups. Runs on the thread that called `run()`."""
 
+import math
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -11,7 +13,7 @@ from typing import Any
 import uuid_utils
 
 from holdfast.core import canonical, ingest
-from holdfast.core.errors import PayloadChanged
+from holdfast.core.errors import HoldfastError, PayloadChanged
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
 from holdfast.core.model import Admitted, Batch, ItemNo, Key, Kind, NewItem, State
 from holdfast.runtime.define.options import Changed, Identity, KeyFrom
@@ -26,6 +28,37 @@ CROWDED_GROUP = 4_000
 """Items admitted in one write where commits wait for it that thousands of items a second need."""
 GROUP_SECONDS = 0.25
 """What a source gives in this time is admitted, be it ever so little."""
+
+
+class InHand:
+    """What was taken from a source and is not admitted yet. The calling thread fills it; the worker may admit the first
+    part of it while the source keeps that thread waiting."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.group: list[NewItem] = []
+        """As far as the source gave it; it only grows."""
+        self.since = math.inf
+        """Since when the source is asked for more; infinite while it is not."""
+        self.early = 0
+        """How many of them the worker has admitted."""
+        self.settle_later: list[tuple[list[NewItem], Admitted]] = []
+        """What came of that: the calling thread sees to payloads that changed."""
+
+    def begin(self) -> list[NewItem]:
+        """Begin a group."""
+        with self.lock:
+            self.group, self.early, self.settle_later = [], 0, []
+            return self.group
+
+    def left_waiting(self) -> list[NewItem]:
+        """Return what waits to be admitted for longer than it may."""
+        return self.group[self.early :] if time.monotonic() - self.since > GROUP_SECONDS else []
+
+    def rest(self) -> list[NewItem]:
+        """Return what is still to be admitted, once the source was not asked for more."""
+        with self.lock:
+            return self.group[self.early :]
 
 
 class Ingester:
@@ -68,6 +101,7 @@ class Ingester:
         self._trouble: Exception | None = None
         self._alike: Callable[[Any, Any], bool] = _never
         """Whether two payloads are of the same thing of the source, though they differ."""
+        self._hand = InHand()
 
     def reads_ahead(self, source: Iterable[Any]) -> bool:
         """Whether a payload that changed is looked for before anything is worked on: a run that is refused has then
@@ -98,10 +132,9 @@ class Ingester:
                 control.wait_for_turn()
                 if control.reason and not ended:
                     return
-                with ledger.writing():
-                    admitted = self.store.add_items(self.batch.id, group, kind=self.kind, ended=ended, actor=self.owner)
-                    ledger.admit(admitted)
-                self.settle_changed(group, admitted)
+                admitted = self._admit_group(group, ledger, ended=ended)
+                for some, before in (*self._hand.settle_later, (group, admitted)):
+                    self.settle_changed(some, before)
                 control.ingested = ended and begin is None  # else items may be sent back before this returns
                 wake()
                 if begin is not None and not ahead:
@@ -117,6 +150,30 @@ class Ingester:
                 size = min(most, max(INGEST_FIRST_GROUP, size * 4))
         finally:
             _close(items)
+
+    def _admit_group(self, group: list[NewItem], ledger: Ledger, *, ended: bool) -> Admitted:
+        with ledger.writing():
+            admitted = self.store.add_items(self.batch.id, group, kind=self.kind, ended=ended, actor=self.owner)
+            ledger.admit(admitted)
+        return admitted
+
+    def admit_early(self, ledger: Ledger) -> bool:
+        """Admit what the source has given, where it keeps the calling thread waiting for more; on the thread of the
+        worker, which has nothing to do. Return whether there was anything. What goes wrong here is left to the calling
+        thread, which tries it again with the rest."""
+        hand = self._hand
+        with hand.lock:
+            some = hand.left_waiting()
+            if not some:
+                return False
+            try:
+                admitted = self._admit_group(some, ledger, ended=False)
+            except HoldfastError:
+                hand.since = math.inf
+                return False
+            hand.early += len(some)
+            hand.settle_later.append((some, admitted))
+            return True
 
     def _look_ahead(
         self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
@@ -160,7 +217,7 @@ class Ingester:
         self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> tuple[list[NewItem], bool]:
         """Up to so many items, fewer where the source is slow: what it has given is not kept waiting."""
-        group: list[NewItem] = []
+        group = self._hand.begin()
         weight = 0
         began = time.monotonic()
         while len(group) < size and weight < INGEST_BYTES and not control.stopping:
@@ -168,36 +225,39 @@ class Ingester:
             some = self._take(items, min(size - len(group), self._slice), natural, control)
             control.give_way(time.monotonic() - taking)
             if not some:
-                return group, self._trouble is None
+                return self._hand.rest(), self._trouble is None
             heavy = sum([len(item.payload) for item in some])
             weight += heavy
-            group += some
             self._slice = max(1, min(SALTS, self._slice * 4, INGEST_BYTES * len(some) // (4 * heavy + 1)))
             if time.monotonic() - began > GROUP_SECONDS:
                 self._slice = 1
                 break
-        return group, False
+        return self._hand.rest(), False
 
     def _take(
         self, items: Iterator[Any], count: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> list[NewItem]:
         """The next items of the source, each frozen before the next is asked for: a source may use one dict for all.
-        What it gave before it raised is kept, and the error for later."""
-        some: list[NewItem] = []
+        What it gave before it raised is kept, and the error for later. They are added to the group at hand, one by one,
+        and returned."""
+        group, before = self._hand.group, len(self._hand.group)
         random = os.urandom(canonical.SALT_BYTES * count)
         salts = [random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES)]
+        self._hand.since = time.monotonic()
         control.reading = True
         try:
-            some.extend(map(self.freeze, islice(items, count), salts, repeat(natural)))
+            group.extend(map(self.freeze, islice(items, count), salts, repeat(natural)))
         except Exception as error:  # noqa: BLE001 - whatever a source raises, its caller hears of it once these are stored
+            given = self.taken + len(group) - before
             error.add_note(
-                f"holdfast: the source of batch {self.batch.name!r} raised this after {self.taken + len(some):,} "
+                f"holdfast: the source of batch {self.batch.name!r} raised this after {given:,} "
                 "items; those are stored: see to the source, then run again"
             )
             self._trouble = error
         control.reading = False
-        self.taken += len(some)
-        return some
+        self._hand.since = math.inf
+        self.taken += len(group) - before
+        return group[before:]
 
     def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
         """The short way for a plain dict with its key in a field; all else, and all trouble, goes the long way."""

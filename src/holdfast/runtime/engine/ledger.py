@@ -95,6 +95,13 @@ class Ledger:
                     self.letters = self.letters.plus(len(group.dead), len(group.dead), len(group.dead))
                 self.buried += group.dead
 
+    def bury(self, items: Sequence[ItemNo]) -> None:
+        """Count items that this run buried without an attempt: what they rest on was gone once too often, or they came
+        again with a payload that is refused."""
+        with self._lock:
+            self.now = self.now.plus(Counts(dead=len(items)))
+            self.buried += items
+
     def send_back(self, state: State, count: int = 1, *, lo: ItemNo | None = None) -> None:
         """So many items were in that state, and have to be done again. Those from `lo` on, where the run admitted them
         itself, are not its work any more; others are not from before, as far as there was anything."""

@@ -3,12 +3,13 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.course import End, to_note
-from holdfast.core.errors import Refused, UsageError
+from holdfast.core.errors import HoldfastError, Refused, UsageError
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
@@ -132,8 +133,10 @@ class Run:
     def _finish(self, batch: Batch) -> Report:
         control, ledger = self.session.control, self.session.ledger
         if control.trouble is not None:
+            self._look_for_end(batch)
             raise control.trouble
         (fresh,) = self.store.batches(batch.name)
+        self.session.heed_others(fresh)
         if control.reason in ENDED_FOR_GOOD:  # whatever nobody holds is cancelled now
             steer.clear_over(self.store, fresh, actor=self.owner)
         if self.closing.sinks:
@@ -143,15 +146,28 @@ class Run:
             self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
         if ledger.late:
             self.warnings.append(f"{ledger.late:,} items came after the batch was sealed: their work is not recorded")
-        with naming_outputs(fresh):
-            found = self.closing.end(fresh, read=ledger.ingested)
+        found = self._compare(fresh)
         if self.session.left_alone is not None and self.session.left_alone.count:
             self.warnings.append(self.session.left_alone.warning(batch.name))
         self.warnings += ledger.notes
         if found is None:
             lifecycle.note_halt(self.store, fresh, control.reason, actor=self.owner, tolerance=self.session.tolerance)
         report = self._report(batch, found)
+        if found is None and report.state.startswith("complete"):  # others have settled the rest since it was compared
+            found = self._compare(fresh)
+            report = self._report(batch, found)
         return self._told(report, batch, found) if report.state.startswith("complete") else report
+
+    def _compare(self, batch: Batch) -> Reconciliation | None:
+        with naming_outputs(batch):
+            return self.closing.end(batch, read=self.session.ledger.ingested)
+
+    def _look_for_end(self, batch: Batch) -> None:
+        """Tell the end, if it has come, though the run met trouble: it may have settled the last item of a batch of
+        which others know that these are all, and then nobody else looks."""
+        if self.session.ledger.now.settled:
+            with suppress(HoldfastError, OSError):  # perhaps the store, or the disk, is what failed
+                self.closing.end(batch, read=False)
 
     def _told(self, report: Report, batch: Batch, found: Reconciliation | None) -> Report:
         """Tell the hooks of a batch that is complete; what they raise is in the report."""
@@ -199,7 +215,7 @@ class Closing:
     def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
         batch = lookup.batch_named(self._store, name)
         chunks = self._store.chunks(batch.id)
-        was_read = (read and batch.ingested_at is not None) or batch.course is Course.CANCELLED
+        was_read = course.is_whole(batch, read=read) or batch.course is Course.CANCELLED
         has_ended = was_read or course.has_ended(batch, self._store.now())
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None

@@ -65,6 +65,8 @@ class Session:
         self.warnings: list[str] = []
         self.left_alone: recheck.LeftAlone | None = None
         """Dead letters that came again with another payload."""
+        self._looked_only = False
+        """There is no source to read, and what is recorded was looked at."""
 
     def count(self, chunks: list[Chunk]) -> Ledger:
         """Begin the figures of the run with the batch as it was before it."""
@@ -193,6 +195,7 @@ class Session:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
         source at hand some is compared first, so that a run that is refused has done nothing."""
         ingester = self._ingester(batch, ledger, worker)
+        self.control.admit_early = partial(ingester.admit_early, ledger)
         ahead = items is not None and ingester.reads_ahead(items)
         self.control.comparing = items is not None and ingester.compares_first
         try:
@@ -204,7 +207,8 @@ class Session:
                 ingester.read(items, self.control, ledger, self._wake, begin)
                 self._note_nothing(batch, ledger, ingester.taken)
             else:
-                ledger.ingested = batch.ingested_at is not None and not self.control.stopping
+                self._looked_only = not self.control.stopping
+                self.heed_others(batch)
         except BrokenOff:
             pass
         except SourceAway as error:
@@ -224,6 +228,12 @@ class Session:
         self.control.ingested = True
         if not told:
             self._wake()
+
+    def heed_others(self, batch: Batch) -> None:
+        """Go by what others say, without a source of its own: that theirs was read, or that these were all. They may
+        say so while this run is at work on what is left, and then nobody else looks for the end."""
+        if self._looked_only and batch.ingested_at is not None:
+            self.ledger.ingested = True
 
     def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> bool:
         """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker
@@ -248,9 +258,9 @@ class Session:
         )  # fmt: skip
         try:
             with naming_outputs(batch):
-                self.rewound = check.recheck()
+                self.rewound = check.recheck() - len(check.buried)
         finally:
-            ledger.buried += check.buried
+            ledger.bury(check.buried)
             ledger.send_back(State.DONE, check.undone)
             self.warnings += check.notes
             ledger.looking = ""
@@ -263,6 +273,7 @@ class Session:
             state = recheck.renew(self.store, batch, n, item, left, actor=self.owner)
             if state is not None:
                 ledger.send_back(state, lo=n)
+                ledger.bury([n] if item.place.state is State.DEAD else [])
 
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun, patience=options.patience,

@@ -189,12 +189,12 @@ class StageDriver:
                 self.pool.abandon(work)
                 yield Answer(work, [cut for item in running if (cut := self._cut_off(item, work, work.ready_at))])
                 continue
-            if work.is_answered:
-                continue
-            self.pool.abandon(work)
+            is_answered = work.is_answered  # on its way, and nobody receives it any more
+            if not is_answered:
+                self.pool.abandon(work)
             first, last = work.owed
             outcomes = list(work.outcomes)
-            if len(outcomes) < last and work.started:
+            if len(outcomes) < last and work.started and not is_answered:
                 cut = self._cut_off(work.items[len(outcomes)], work, work.started)
                 outcomes += [] if cut is None else [cut]
             yield Answer(work, outcomes[first:], work.items[len(outcomes) : last])

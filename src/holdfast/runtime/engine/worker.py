@@ -110,10 +110,11 @@ class Worker:
     def _wait(self, effect: ex.Wait) -> list[ex.Event]:
         """Take what executors finished; wait for the first if there is nothing else to do."""
         self.ledger.paused = tuple(stage.stage.name for stage in self.stages if stage.queue.breaker.until)
-        events: list[ex.Event] = []
+        events: list[ex.Event] = [ex.Woken()] if effect.for_others and self.control.admit_early() else []
         patience = effect.seconds and max(0.0, min([effect.seconds, *(stage.until_slow() for stage in self.stages)]))
         try:
-            message = self._first(patience, listens=effect.for_others) if patience > 0 else self.finished.get_nowait()
+            waits = patience > 0 and not events
+            message = self._first(patience, listens=effect.for_others) if waits else self.finished.get_nowait()
             while True:
                 events += self._received(message)
                 message = self.finished.get_nowait()

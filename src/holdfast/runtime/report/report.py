@@ -522,7 +522,7 @@ def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool)
 
 
 def _to_come(now: status.Status) -> str:
-    if now.expected is None:
+    if now.expected is None or now.expected <= now.counts.expected:
         return "the source was not read to its end"
     return f"{now.expected - now.counts.expected:,} of {many(now.expected, 'expected item')} have not come"
 

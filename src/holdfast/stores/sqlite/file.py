@@ -129,7 +129,8 @@ class SqliteFile:
     @contextmanager
     def writing(self, name: str) -> Iterator["SqliteFile"]:
         """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start.
-        `name` is how its fault points begin; the block may set another one as `point`."""
+        `name` is how its fault points begin; the block may set another one as `point`. Ctrl-C may break in anywhere,
+        most often when the lock was waited for: nothing of it stays open, or nobody could write any more."""
         self._check_process()
         with self._lock:
             self._check()
@@ -191,6 +192,8 @@ class SqliteFile:
         try:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+        except apsw.ConnectionClosedError:
+            return  # it was given up, and says why
         except apsw.Error as error:
             self._poison = f"{self.path}: a rollback failed ({error})"
 
@@ -285,8 +288,8 @@ def migrate(db: apsw.Connection) -> None:
     newest = len(_migrations())
     if db.pragma("user_version") >= newest:
         return
-    db.execute("BEGIN IMMEDIATE")
     try:
+        db.execute("BEGIN IMMEDIATE")
         for statements in _migrations()[db.pragma("user_version") :]:
             for statement in statements:
                 db.execute(statement)

@@ -131,3 +131,24 @@ def test_audit_status_and_reset_beside_a_run_that_is_at_work(tmp_path: Path) -> 
     assert status.snapshot(beside, batch).counts.done == 300
     assert audit.verify(beside, batch, full=True).findings == ()
     beside.close()
+
+
+def test_a_reset_changes_as_many_items_as_was_shown_before(tmp_path: Path) -> None:
+    book = hf.Pipeline("book", store=tmp_path / "state.db")
+
+    @book.stage
+    def read(number: int) -> int:
+        if number % 3 == 0:
+            raise hf.Permanent("no_page")
+        return number
+
+    @book.stage
+    def write(number: int) -> int:
+        return number
+
+    book.run(range(30), progress=False, tolerate=30)
+    batch = lookup.batch_named(book.store, "book")
+    for stage in ("write", "read"):
+        shown = operations.preview_reset(book.store, batch, to_stage=stage)
+        done = operations.reset(book.store, batch, BY, to_stage=stage)
+        assert (shown.items, shown.counts["done"]) == (done.changed, {"write": 20, "read": 0}[stage])

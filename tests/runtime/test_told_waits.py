@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.outcome import Deferred, Failed
 from holdfast.runtime.engine.dispatch import StageBreaker
-from holdfast.runtime.engine.runner import explain
+from holdfast.runtime.engine.failures import explain
 from holdfast.stores.base import each_item
 from holdfast.stores.sqlite import SqliteStore
 from tests.core.made import NOW, done, item

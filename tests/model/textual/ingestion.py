@@ -8,8 +8,8 @@ MUTANTS = (
     TextualMutant(
         name="a_source_that_broke_was_read_to_its_end",
         where=f"{INGESTER}:Ingester._group",
-        old="return group, self._trouble is None",
-        new="return group, True",
+        old="return self._hand.rest(), self._trouble is None",
+        new="return self._hand.rest(), True",
         file="tests/runtime/test_sources_away.py",
         test="test_a_wait_that_is_longer_than_the_patience_is_told_where_a_scan_is_split",
         notice="a batch is complete though its source broke in the middle",

@@ -161,7 +161,7 @@ class Stage:
         """What makes it pause; False where nothing does."""
         self.hooks = Hooks(what)
         self.work = ORDINARY
-        self.works: Callable[..., Any] | None = None
+        self.runners: Callable[..., Any] | None = None
         """Makes what runs each kind of chunk of its, where its items are not run one after the other."""
         self.runs_there: Callable[..., Any] | None = None
         """The same for a parcel in a worker process."""

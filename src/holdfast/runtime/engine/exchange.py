@@ -146,7 +146,7 @@ class Portion:
         self.ready_at = ready_at
         self.hold = hold
         self.resumed = resumed
-        """The items were read from the store, not handed on by this run: what they rest on is verified first."""
+        """Another grant may have tried the items: where their stage has an adopter, it is asked first."""
         self.outcomes: list[Outcome] = []
         self.left = len(items)
         """Items that did not come back."""

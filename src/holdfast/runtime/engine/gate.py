@@ -11,9 +11,9 @@ from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.verify import GoesBack, Inspection, Stays, Verdict
 from holdfast.runtime.engine.assignment import clock
 from holdfast.runtime.engine.exchange import GateAnswer, Question
+from holdfast.runtime.engine.failures import explain
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.pools import Finished
-from holdfast.runtime.engine.runner import explain
 from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem
 from holdfast.stores.base import Store
 

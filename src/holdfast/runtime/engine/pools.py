@@ -19,13 +19,13 @@ from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.engine import remote
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.exchange import Answer, Broken
-from holdfast.runtime.engine.runner import StageRunner, Work
+from holdfast.runtime.engine.runner import Runner, StageRunner
 from holdfast.runtime.event_loop import EventLoop
 
 Finished = queue.SimpleQueue[Any]
 """Of events for the desk, of `Tried`, `Unable` and `Refusal`, or None (wake up)."""
 
-Todo = tuple[Work, Assignment]
+Todo = tuple[Runner, Assignment]
 
 
 class Unable(NamedTuple):
@@ -79,7 +79,7 @@ class Hands(ABC):
         """Those that were started; those that have ended since are left out when the next one starts."""
         self._lock = threading.Lock()
 
-    def submit(self, runner: Work, work: Assignment) -> None:
+    def submit(self, runner: Runner, work: Assignment) -> None:
         with self._lock:
             self._open.add(work)
             self._start_one()
@@ -389,7 +389,7 @@ class Borrowed:
 class BorrowedThreads(Borrowed):
     """Handlers run on its threads."""
 
-    def submit(self, runner: Work, work: Assignment) -> None:
+    def submit(self, runner: Runner, work: Assignment) -> None:
         try:
             future = self._executor.submit(runner.run, work)
         except RuntimeError as error:  # it was shut down

@@ -25,7 +25,7 @@ from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.exchange import Broken
 from holdfast.runtime.engine.pools import Finished, Hands, Todo, Unable
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.engine.runner import Work
+from holdfast.runtime.engine.runner import Runner
 
 FAREWELL_SECONDS = 5.0
 """What a process may take to end by itself, with what the program does at its exit."""
@@ -386,7 +386,7 @@ class Processes(Hands):
             if child is not None:
                 self._host.end(child)
 
-    def _run(self, child: Child, runner: Work, work: Assignment) -> str | None:
+    def _run(self, child: Child, runner: Runner, work: Assignment) -> str | None:
         """Have items run by a process; how it ended, where it died."""
         if work.cut or runner.may_not_begin(work):
             return None

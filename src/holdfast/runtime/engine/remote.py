@@ -27,7 +27,7 @@ from holdfast.core.settle import Reached
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.resources import Resources, close_kept
-from holdfast.runtime.engine.runner import StageRunner, Work
+from holdfast.runtime.engine.runner import Runner, StageRunner
 from holdfast.runtime.sinks.base import Identity
 
 
@@ -71,7 +71,7 @@ _said: Callable[[bytes], Said] = msgspec.msgpack.Decoder(Said).decode
 _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 
-def pack(runner: Work, work: Assignment, more: bytes = b"") -> bytes:
+def pack(runner: Runner, work: Assignment, more: bytes = b"") -> bytes:
     """An assignment as bytes."""
     return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items,
                           runner.own_files(work), work.kind, work.at, more))  # fmt: skip
@@ -149,7 +149,7 @@ def _never() -> bool:
     return False
 
 
-def _run(runner: Work, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
+def _run(runner: Runner, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
     work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
     work.outcomes, work.replaces, work.kind, work.at = outcomes, parcel.replaces, parcel.kind, parcel.at
     try:
@@ -162,7 +162,7 @@ def _run(runner: Work, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
 
 
 @contextmanager
-def _alarm(runner: Work) -> Iterator[None]:
+def _alarm(runner: Runner) -> Iterator[None]:
     """Break in on a handler that hangs. Only what even a signal cannot interrupt costs the process its life."""
     if runner.stage.timeout is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -237,14 +237,14 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
     return name
 
 
-def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> Work:
+def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> Runner:
     """What runs a parcel: a stage may have its own, else its items are run one after the other."""
     pipeline = _found(target)
     stage: Stage = pipeline.stages[parcel.stage]
     if stage.runs_there is None:
         return _runner(target, parcel.batch, parcel.stage, stopping)
     assert _Place.resources is not None
-    runner: Work = stage.runs_there(parcel, line, pipeline=pipeline.name, stopping=stopping,
+    runner: Runner = stage.runs_there(parcel, line, pipeline=pipeline.name, stopping=stopping,
                                            handed=_Place.resources.of(stage))  # fmt: skip
     return runner
 

@@ -1,29 +1,26 @@
-"""One handler call, and the outcome that becomes of what it returned or raised."""
+"""What runs a chunk of each kind; the runner of a stage, which makes every call of its handlers: on threads, on the event
+loop, in worker processes, and for messages."""
 
 import asyncio
 import os
 import random
-import sysconfig
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core import canonical
-from holdfast.core.errors import Defer, HoldfastError, Signal, SinkError, Skip, Transient
+from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.core.journal import Spend
-from holdfast.core.limits import DEFERRED_LEAST, OUTPUT_BYTES, REQUEST_HINT_CHARS
+from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Admitted, Item
-from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped, excuse
-from holdfast.core.retry import LONGEST_WAIT, classify, host_trouble, place_in, retry_after
+from holdfast.core.outcome import Done, Lost, Outcome, excuse
 from holdfast.core.verify import may_have_been_tried
-from holdfast.runtime.define.calls import Asker, Check, CheckFailed, current_batch, no_answer, text_of
+from holdfast.runtime.define.calls import Asker, Check, current_batch
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.define.options import Options
 from holdfast.runtime.define.resource import unbound
@@ -31,6 +28,7 @@ from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.control import await_stop, await_stop_async
+from holdfast.runtime.engine.failures import InputLost, Unverified, explain
 from holdfast.runtime.engine.resources import Handed
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
@@ -40,115 +38,6 @@ from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
-
-TRACE_CHARS = 4000
-TRACE_FRAMES = 8
-LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
-"""Where Python keeps its own modules."""
-SINK_WAIT = 1.0
-
-
-class InputLost(HoldfastError):
-    """What a stage rests on is gone."""
-
-
-class Unverified(HoldfastError):
-    """The handler's answer did not pass its verifier."""
-
-
-def explain(
-    item: Item, error: BaseException, *, queued: float, seconds: float, draw: float, spend: Spend | None
-) -> Outcome:
-    """The outcome that an exception stands for. It may be anything: even its text may raise."""
-    if isinstance(error, SinkTrouble):
-        return Deferred(item, SINK_WAIT, f"{error}; see to the disk", queued, seconds, spend, True)
-    if remedy := _host_trouble(error):
-        why = f"item {item.key!r} met {type(error).__name__}: {text_of(error)}; {remedy}"
-        return Deferred(item, 0.0, why, queued, seconds, spend, True)
-    if isinstance(error, InputLost):
-        return Lost(item, item.place.stage - 1, str(error))
-    if isinstance(error, CheckFailed):
-        return _unchecked(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
-    if isinstance(error, Skip):
-        return Skipped(item, text_of(error), queued, seconds, spend)
-    if isinstance(error, Defer):
-        return Deferred(item, error.seconds, text_of(error), queued, seconds, spend)
-    try:
-        transient, code = _kind_of(error)
-        code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
-        told = retry_after(error, time.time()) if transient and not isinstance(error, Signal) else None
-    except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise: nothing speaks for trying again
-        transient, code, after, told = False, type(error).__name__, None, None
-    if told is not None:
-        wait = max(told, DEFERRED_LEAST)
-        why = f"{code}: the other side asks to wait {wait:,.0f} s: {text_of(error)}"
-        return Deferred(item, wait, why, queued, seconds, spend, told=True)
-    trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
-    return Failed(item, transient, code, text_of(error), draw, queued, seconds, after, trace, spend)
-
-
-def _unchecked(
-    item: Item, failed: CheckFailed, *, queued: float, seconds: float, draw: float, spend: Spend | None
-) -> Outcome:
-    """A verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
-    error = failed.error
-    if isinstance(error, Defer):
-        return Deferred(item, error.seconds, f"{failed.what}: {text_of(error)}", queued, seconds, spend)
-    outcome = explain(item, error, queued=queued, seconds=seconds, draw=draw, spend=spend)
-    if isinstance(outcome, Deferred) and outcome.trouble:
-        return outcome
-    transient, after, trace = False, None, _trace(error)
-    if isinstance(outcome, Failed):
-        transient, after, trace = outcome.transient, outcome.after, outcome.trace
-    text = f"{failed.what} could not say anything about item {item.key!r}: {no_answer(error)}"
-    return Failed(item, transient, failed.code, text, draw, queued, seconds, after, trace, spend)
-
-
-def _host_trouble(error: BaseException) -> str:
-    """What to do about the machine, where it is to blame. What a check raised is looked at by itself."""
-    if isinstance(error, CheckFailed):
-        return ""
-    try:
-        return host_trouble(error)
-    except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise
-        return ""
-
-
-def _kind_of(error: BaseException) -> tuple[bool, str]:
-    if isinstance(error, Invalid):
-        return False, error.code
-    if isinstance(error, Unverified):
-        return True, "unverified"
-    return classify(error)
-
-
-def _wait_of(error: BaseException) -> float | None:
-    """The least wait that the handler asked for, where that is a time one can wait."""
-    after = error.after if isinstance(error, Transient) else None
-    if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
-        return float(after)
-    return None
-
-
-def with_place(error: BaseException) -> str:
-    """What an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
-    at = "" if isinstance(error, Signal | Invalid) else place_in(_trace(error))
-    return text_of(error) + (f" ({at})" if at else "")
-
-
-def _trace(error: BaseException) -> str:
-    """The innermost frames, oldest first; a frame of a library is told by its folder, too."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
-    lines = [f"{_file(f.filename)}:{f.lineno} in {f.name}" for f in own[-TRACE_FRAMES:]]
-    return canonical.storable("; ".join(lines)[:TRACE_CHARS])
-
-
-def _file(name: str) -> str:
-    path = Path(name)
-    is_library = name.startswith(("<frozen", *LIBRARIES)) or "site-packages" in path.parts
-    return f"{path.parent.name or 'python'}/{path.name}" if is_library else path.name
-
 
 CARRIED_BYTES = 64 * 1024
 """A larger output that stands in a file is not carried along in memory: the next stage reads it there."""
@@ -168,7 +57,7 @@ forks = _Forks
 os.register_at_fork(after_in_child=forks.happened)
 
 
-class Work(ABC):
+class Runner(ABC):
     """One kind of work, ready to be run: a slice of the items of a stage, a partition of a source, or one row of it.
 
     It is given an assignment: members that one fence guards, and what is known of each. It asks nothing of the claims
@@ -262,7 +151,7 @@ class Setting:
     in_processes: bool
 
 
-class StageRunner(Work):
+class StageRunner(Runner):
     """A slice of the items of one stage, run one after the other."""
 
     def __init__(

@@ -191,18 +191,18 @@ class Session:
 
     # -- the calling thread ---------------------------------------------------------------------------------------
 
-    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, worker: Role) -> None:
+    def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, role: Role) -> None:
         """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
         source at hand some is compared first, so that a run that is refused has done nothing."""
-        ingester = self._ingester(batch, ledger, worker)
+        ingester = self._ingester(batch, ledger, role)
         self.control.admit_early = partial(ingester.admit_early, ledger)
         ahead = items is not None and ingester.reads_ahead(items)
         self.control.comparing = items is not None and ingester.compares_first
         try:
             if not ahead:
-                self._begin(batch, ledger, worker)
+                self._begin(batch, ledger, role)
             if items is not None:
-                begin = partial(self._begin, batch, ledger, worker) if ahead else None
+                begin = partial(self._begin, batch, ledger, role) if ahead else None
                 ledger.looking = "comparing the source with what is stored" if self.control.comparing else ""
                 ingester.read(items, self.control, ledger, self._wake, begin)
                 self._note_nothing(batch, ledger, ingester.taken)
@@ -220,8 +220,8 @@ class Session:
                 self.control.fail(error)
         except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
             self.control.fail(error)
-        if not worker.is_begun:
-            worker.start()  # it finds that the run ends, and ends
+        if not role.is_begun:
+            role.start()  # it finds that the run ends, and ends
         told = self.control.ingested and not self.control.comparing
         self._compared(ledger)
         self.control.reading = False
@@ -235,15 +235,15 @@ class Session:
         if self._looked_only and batch.ingested_at is not None:
             self.ledger.ingested = True
 
-    def _begin(self, batch: Batch, ledger: Ledger, worker: Role) -> bool:
-        """Start the worker, and look at what is recorded beside it. A full look comes first, because what the worker
+    def _begin(self, batch: Batch, ledger: Ledger, role: Role) -> bool:
+        """Start the role, and look at what is recorded beside it. A full look comes first, because what the worker
         holds could not be sent back under its hands. Return whether all of it was looked at."""
         if self.options.verify != "full":
-            worker.start()
+            role.start()
         if self.options.verify != "none" and batch.admitted:
             self._recheck(batch, ledger)
         if self.options.verify == "full":
-            worker.start()
+            role.start()
         elif self.rewound:
             self._wake()
         return not self.control.stopping
@@ -265,7 +265,7 @@ class Session:
             self.warnings += check.notes
             ledger.looking = ""
 
-    def _ingester(self, batch: Batch, ledger: Ledger, worker: Role) -> Ingester:
+    def _ingester(self, batch: Batch, ledger: Ledger, role: Role) -> Ingester:
         options = self.options
 
         def rerun(n: ItemNo, item: NewItem) -> None:
@@ -278,7 +278,7 @@ class Session:
         return Ingester(self.store, batch, self.pipeline.stages[0].input, key=self.key, identity=options.identity,
                         changed=options.changed, owner=self.owner, rerun=rerun, patience=options.patience,
                         kind=self.pipeline.stages[0].work.kind,
-                        stilled=lambda: self.control.stilled(self._wake, lambda: worker.is_over))  # fmt: skip
+                        stilled=lambda: self.control.stilled(self._wake, lambda: role.is_over))  # fmt: skip
 
     def _compared(self, ledger: Ledger) -> None:
         """Let the worker begin what was held back, or tell that it was not begun."""
@@ -300,11 +300,11 @@ class Session:
         if fresh is not None and (barred := course.barrier(fresh, self.store.now())):
             self.control.stop(barred)
 
-    def _wait(self, worker: Role, ledger: Ledger) -> None:
+    def _wait(self, role: Role, ledger: Ledger) -> None:
         told = False
-        while not worker.is_over and not self.control.at_once:
-            worker.wait(0.2)
-            if self.interrupts.any_came and not told and not worker.is_over:
+        while not role.is_over and not self.control.at_once:
+            role.wait(0.2)
+            if self.interrupts.any_came and not told and not role.is_over:
                 told = True
                 log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
             self.control.watch_deadline(0.0)  # the worker does too, unless a hook or a hanging disk keeps it
@@ -314,11 +314,11 @@ class Session:
         if self.ledger.buried:
             self.warnings += tell_buried(self.pipeline, self.store, self.options.batch, self.ledger.buried)
 
-    def _join(self, worker: Role) -> None:
+    def _join(self, role: Role) -> None:
         """Wait for the worker; after a second signal, no longer than a moment: something may keep it."""
         waited = 0.0
-        while not worker.is_over and waited < LAST_SECONDS:
-            worker.wait(0.1)
+        while not role.is_over and waited < LAST_SECONDS:
+            role.wait(0.1)
             waited += 0.1 if self.control.at_once else 0.0
 
     # -- the worker -----------------------------------------------------------------------------------------------

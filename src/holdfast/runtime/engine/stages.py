@@ -24,7 +24,7 @@ from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Finished, Loop, Pool, Threads, Unable
 from holdfast.runtime.engine.processes import Processes
 from holdfast.runtime.engine.resources import Resources
-from holdfast.runtime.engine.runner import Setting, StageRunner, Work
+from holdfast.runtime.engine.runner import Runner, Setting, StageRunner
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.base import Store
 
@@ -43,21 +43,21 @@ class StageDriver:
     """One stage: hands portions to its pool, watches what is in flight, sees to its outputs."""
 
     def __init__(
-        self, queue: StageQueue, works: Mapping[Kind, Work], pool: Pool, control: Control, finished: Finished,
+        self, queue: StageQueue, runners: Mapping[Kind, Runner], pool: Pool, control: Control, finished: Finished,
         open_resources: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.queue = queue
         self.index = queue.index
-        self.works = works
+        self.runners = runners
         """What runs chunks of each kind."""
-        self.runner = next(iter(works.values()))
+        self.runner = next(iter(runners.values()))
         self.stage: Stage = self.runner.stage
         self.pool = pool
         self.control = control
         self.finished = finished
         self.open_resources = open_resources
         """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
-        for each in works.values():
+        for each in runners.values():
             each.is_too_late = self._is_too_late
         self.active: dict[int, Assignment] = {}
         self.role: Role | None = None
@@ -82,7 +82,7 @@ class StageDriver:
         if work.lease.lease.expires > self.runner.now():
             work.valid = work.lease.lease.expires
         self.active[id(work)] = work
-        self.pool.submit(self.works[work.kind], work)
+        self.pool.submit(self.runners[work.kind], work)
 
     def _is_too_late(self) -> bool:
         """Return whether a handler that begins now would be cut off by the deadline; asked by the threads of the
@@ -102,7 +102,7 @@ class StageDriver:
             self.role.lend(self, work)
         trouble = None
         try:
-            self.works[work.kind].run(work)
+            self.runners[work.kind].run(work)
         except BaseException as error:  # noqa: BLE001 - raised below, on whichever thread has the role by then
             trouble = error
         answer = work.answer()
@@ -200,7 +200,7 @@ class StageDriver:
             yield Answer(work, outcomes[first:], work.items[len(outcomes) : last])
 
     def _cut_off(self, item: Item, work: Assignment, began: float) -> Outcome | None:
-        return self.works[work.kind].cut_off(item, work, began)
+        return self.runners[work.kind].cut_off(item, work, began)
 
     def _watch_loop(self, loop: Loop, timeout: float) -> None:
         """The loop times out its handlers itself, unless one of them keeps it from turning."""
@@ -296,16 +296,16 @@ def open_stages(
             handed=resources.of(stage), loan=resources.loan, finished=finished, admitted=ledger.admit,
             in_processes=_in_processes(stage, options),
         )  # fmt: skip
-        works = _works(stage, stages[index - 1] if index else None, setting)
-        queue = _queue(index, next(iter(works.values())), loads[kind], slots)
-        drivers.append(StageDriver(queue, works, pools[kind], control, finished, partial(resources.open, needed)))
+        runners = _runners(stage, stages[index - 1] if index else None, setting)
+        queue = _queue(index, next(iter(runners.values())), loads[kind], slots)
+        drivers.append(StageDriver(queue, runners, pools[kind], control, finished, partial(resources.open, needed)))
     try:
         yield drivers
     finally:
         for pool in pools.values():
             pool.close()
         for driver in drivers:
-            for work in driver.works.values():
+            for work in driver.runners.values():
                 work.close()
         resources.close(*[AT_ONCE_SECONDS] * control.at_once)
 
@@ -330,10 +330,10 @@ def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> No
         )
 
 
-def _works(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[Kind, Work]:
+def _runners(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[Kind, Runner]:
     """What runs chunks of each kind: the stage hands it in, where its items are not run one after the other."""
-    if stage.works is not None:
-        found: Mapping[Kind, Work] = stage.works(setting)
+    if stage.runners is not None:
+        found: Mapping[Kind, Runner] = stage.runners(setting)
         return found
     return {Kind.ITEMS: StageRunner(stage, previous, pipeline=setting.pipeline.name, batch=setting.options.batch,
                                     now=setting.store.now, stopping=setting.stopping, handed=setting.handed,
@@ -354,7 +354,7 @@ def _may_run_ahead(kinds: set[str], options: Options) -> bool:
 def _kind(stage: Stage, options: Options) -> str:
     if stage.is_async:
         return "loop"
-    if stage.works is not None:
+    if stage.runners is not None:
         return "threads"
     chosen = stage.executor if stage.executor is not None else options.executor
     if chosen is None or chosen == "threads":
@@ -387,7 +387,7 @@ def _kind_of_pool(pool: Pool) -> PoolKind:
     return kinds[type(pool)]
 
 
-def _queue(index: int, runner: Work, load: PoolLoad, slots: Slots) -> StageQueue:
+def _queue(index: int, runner: Runner, load: PoolLoad, slots: Slots) -> StageQueue:
     stage = runner.stage
     facts = StageFacts(
         name=stage.name,

@@ -1,7 +1,8 @@
 """Operators' acts on items (redrive, resolve, discard, reset), and what each would do before it is done."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -35,6 +36,7 @@ def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_sta
     return _of_item(store, batch, found, lineage(chunks, found.n), name=name, target=target)
 
 
+NOBODY = By(actor="nobody", reason="only shown")
 RESET_KEYS = "batch item to_stage done skipped dead cancelled pending in_flight owners usd seconds warning items"
 
 
@@ -46,9 +48,23 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
         seconds = sum(chunk.counts.seconds for chunk in chunks)
     else:
         spent, seconds = _cost(AttemptReader(store, chunks), target)
-    counts = {state: sum(getattr(chunk.counts, state) for chunk in chunks) for state in SETTLED}
-    counts["pending"] = sum(chunk.pending for chunk in chunks)
-    return _preview(store, batch, None, name, counts, held, sum(chunk.pending for chunk in held), spent, seconds)
+    counts, left = _decided(store, batch, target, chunks)
+    in_flight = sum(chunk.pending for chunk in held)
+    return _preview(store, batch, None, name, counts, held, in_flight, spent, seconds, left)
+
+
+def _decided(store: Store, batch: Batch, target: int, chunks: list[Chunk]) -> tuple[dict[str, int], Counter[str]]:
+    """Count the items that a reset would begin again, by their state, and those that it would leave alone, by why."""
+    counts, left = dict.fromkeys((*SETTLED, "pending"), 0), Counter[str]()
+    for chunk in chunks:
+        decide = _Reset(store, batch, target, NOBODY, in_flight=owners.is_live(chunk, store.now()))
+        for item in each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi):
+            decided = decide(item)
+            if isinstance(decided, str):
+                left[decided] += 1
+            else:
+                counts[item.place.state.value] += 1
+    return counts, left
 
 
 def _of_item(store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *, name: str, target: int) -> Preview:
@@ -61,14 +77,15 @@ def _of_item(store: Store, batch: Batch, item: StoredItem, line: list[Chunk], *,
 
 def _preview(
     store: Store, batch: Batch, item: str | None, stage: str, counts: dict[str, int], held: list[Chunk],
-    in_flight: int, spent: int, seconds: float,
+    in_flight: int, spent: int, seconds: float, left: Mapping[str, int] = MappingProxyType({}),
 ) -> Preview:  # fmt: skip
-    """Tell what a reset would begin again, and what it would throw away."""
+    """Tell what a reset would begin again, what it would throw away, and what it would leave alone."""
     items, usd = sum(counts.values()), canonical.to_usd(spent)
     by = tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None}))
     whose = f"item {item} of {batch.name}" if item is not None else f"{items:,} items of {batch.name}"
     rows = [("items", ", ".join(f"{count:,} {name}" for name, count in counts.items() if count))]
     rows.append(("thrown away", f"work that took {brief(seconds)} and cost {money(usd)}"))
+    rows += [("left alone", f"{count:,} ({why})") for why, count in left.items()]
     if in_flight:
         rows.append(("in flight", f"{in_flight:,} items, held by {', '.join(by)}: their attempts will not count"))
     return Preview(

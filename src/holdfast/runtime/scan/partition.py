@@ -21,10 +21,11 @@ from holdfast.runtime.define.policy import Breaker, Retry
 from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.define.stage import Stage, Where, WorkFacts, code_of
 from holdfast.runtime.engine.assignment import Assignment, clock
+from holdfast.runtime.engine.failures import with_place
 from holdfast.runtime.engine.hold import killed_text
 from holdfast.runtime.engine.pools import Finished, Refusal
 from holdfast.runtime.engine.resources import Handed
-from holdfast.runtime.engine.runner import Work, with_place
+from holdfast.runtime.engine.runner import Runner
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.operate.identity import refuse_changed
 from holdfast.runtime.partitions import span_of
@@ -115,7 +116,7 @@ class Approach:
 AS_IT_SAYS = Approach()
 
 
-class PartitionRunner(Work):
+class PartitionRunner(Runner):
     """Partitions of a source, one at a time. It never raises: what happened comes back as an outcome."""
 
     isolates = True

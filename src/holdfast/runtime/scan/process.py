@@ -22,7 +22,7 @@ from holdfast.runtime.engine.hold import Saving
 from holdfast.runtime.engine.pools import Refusal, Unable
 from holdfast.runtime.engine.processes import Child, Host, NotReady
 from holdfast.runtime.engine.resources import Handed
-from holdfast.runtime.engine.runner import Setting, Work
+from holdfast.runtime.engine.runner import Runner, Setting
 from holdfast.runtime.scan.isolation import Burial, Buried, DeadlyGroup, dead_letter
 from holdfast.runtime.scan.partition import RUNNERS, Approach, PartitionRunner, PartitionStage
 from holdfast.runtime.scan.rows import SLICE, Misuse, Shape
@@ -60,7 +60,7 @@ _start = msgspec.msgpack.Decoder(PartitionStart).decode
 # -- here ---------------------------------------------------------------------------------------------------------
 
 
-def works_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Work]:
+def runners_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Runner]:
     """What runs the partitions of a scan, and its rows: on threads, which wait for processes where those were asked
     for. Raises UsageError."""
     pipeline, options = setting.pipeline, setting.options
@@ -81,7 +81,7 @@ def works_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Work]:
     return {kind: InProcess(runner, host) for kind, runner in here.items()}
 
 
-class InProcess(Work):
+class InProcess(Runner):
     """Has each partition, or row, run in a process of its own, from the thread that waits for it."""
 
     def __init__(self, inner: PartitionRunner, host: Host) -> None:

@@ -22,7 +22,7 @@ from holdfast.runtime.engine.driver import Beside, HoldDriver, LoneHold
 from holdfast.runtime.engine.hold import Saving, trouble_of
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.processes import Host
-from holdfast.runtime.engine.runner import Work
+from holdfast.runtime.engine.runner import Runner
 from holdfast.runtime.scan.isolation import GONE, Burial
 from holdfast.runtime.scan.partition import RUNNERS, Approach, PartitionStage
 from holdfast.runtime.scan.process import InProcess
@@ -66,7 +66,7 @@ class TickDriver:
             runner.close()
         return work
 
-    def _runner(self, kind: Kind, approach: Approach | None) -> Work:
+    def _runner(self, kind: Kind, approach: Approach | None) -> Runner:
         runner = RUNNERS[kind](
             self.stage, pipeline=self.pipeline.name, batch=self.batch.name, stopping=self.control.drains,
             now=self.store.now, finished=self.finished, approach=approach,

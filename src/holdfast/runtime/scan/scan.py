@@ -29,7 +29,7 @@ from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
 from holdfast.runtime.scan.partition import PartitionStage
 from holdfast.runtime.scan.plan import Sought
-from holdfast.runtime.scan.process import runner_there, works_of
+from holdfast.runtime.scan.process import runner_there, runners_of
 from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
 from holdfast.runtime.sources import base
@@ -173,7 +173,7 @@ class Scan:
             stage = PartitionStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
                                executor=executor, isolate=self.isolate)  # fmt: skip
             stage.follows = self.follow
-            stage.works, stage.runs_there = partial(works_of, stage), partial(runner_there, stage)
+            stage.runners, stage.runs_there = partial(runners_of, stage), partial(runner_there, stage)
             self.pipeline.stages[:] = [stage]
             self._following.clear()
             return given

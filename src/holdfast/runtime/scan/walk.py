@@ -22,8 +22,8 @@ from holdfast.runtime.define.schema import Invalid
 from holdfast.runtime.engine.assignment import Assignment, Latch, clock
 from holdfast.runtime.engine.control import await_stop
 from holdfast.runtime.engine.exchange import CheckpointReached
+from holdfast.runtime.engine.failures import with_place
 from holdfast.runtime.engine.hold import Saving
-from holdfast.runtime.engine.runner import with_place
 from holdfast.runtime.event_loop import Loan
 from holdfast.runtime.partitions import span_of
 from holdfast.runtime.scan.isolation import Burial, Buried, Seen, malformed

@@ -1,4 +1,4 @@
-"""The look of what commands print: the console, tables, facts, JSON, numbers, and suggested commands that can be pasted.
+"""The look of what commands print: the console, tables, facts, JSON, numbers, and suggested commands to be pasted.
 
 Suggestions are part of reports, stories and errors, which are written where nobody knows how the command was called. So
 the store is named in them, and arguments are called as options, where they are shown.

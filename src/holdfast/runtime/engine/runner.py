@@ -1,5 +1,5 @@
-"""What runs a chunk of each kind; the runner of a stage, which makes every call of its handlers: on threads, on the event
-loop, in worker processes, and for messages."""
+"""Runners of chunks, one for each kind. That of a stage makes every call of its handler: on threads, on the event loop, in
+worker processes, and for messages."""
 
 import asyncio
 import os

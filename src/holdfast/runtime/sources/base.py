@@ -46,8 +46,8 @@ class Source(Protocol):
 
 @runtime_checkable
 class AtHand(Protocol):
-    """A source that keeps nobody waiting, such as a file on this disk. Some of it is compared with what is stored before
-    anything is worked on, so that a run which is refused has done nothing."""
+    """A source that keeps nobody waiting, such as a file on this disk. Some of it is compared with what is stored
+    before anything is worked on, so that a run which is refused has done nothing."""
 
     at_hand: bool
 

@@ -1,5 +1,5 @@
-"""Runners of chunks, one for each kind. That of a stage makes every call of its handler: on threads, on the event loop, in
-worker processes, and for messages."""
+"""Runners of chunks, one for each kind. That of a stage makes every call of its handler: on threads, on the event loop,
+in worker processes, and for messages."""
 
 import asyncio
 import os

@@ -148,6 +148,30 @@ def test_a_batch_in_which_something_ever_succeeded_is_not_concerned(restart: Res
 
 
 @pytest.mark.promise("E2")
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_typo_that_comes_into_a_batch_half_done_stops_the_run_and_buries_nothing(
+    restart: Restart, again: int
+) -> None:
+    """What other code has done proves nothing about this one; nor does it the second time."""
+
+    def right(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            return number
+
+    def wrong(book: hf.Pipeline) -> None:
+        @book.stage
+        def read(number: int) -> int:
+            return nubmer  # type: ignore[name-defined,no-any-return] # noqa: F821
+
+    assert run(restart(right), range(50)).counts.done == 50
+    for _ in range(again):
+        with pytest.raises(hf.DiedAlike):
+            run(restart(wrong), range(150))
+    report = run(restart(right), range(150))
+    assert (report.counts.done, report.counts.dead) == (150, 0)
+
+
 def test_a_typo_in_the_second_stage_stops_the_run_too(book: hf.Pipeline) -> None:
     @book.stage
     def read(number: int) -> int:

@@ -153,7 +153,7 @@ MUTANTS = (
     TextualMutant(
         name="deaths_alike_stop_a_run_though_others_succeeded",
         where=f"{WITHHELD}:WithheldDeaths._judge",
-        old="count >= self._enough and not has_success((yield LookAt(Look.CHUNKS)) or ())",
+        old="count >= self._enough and not (yield from self._is_proved_elsewhere())",
         new="count >= self._enough",
         file="tests/runtime/test_dying_alike.py",
         test="test_deaths_alike_are_believed_where_another_process_saw_an_item_succeed[1]",

@@ -109,7 +109,7 @@ class Run:
                 return known
             self._own()
             settled = changed_code.settle(self.store, known, described, options.code, actor=self.owner)
-            described = settled.definition
+            described, self.session.is_changed = settled.definition, settled.is_changed
             self.warnings += settled.warnings
         else:
             self._own()

@@ -28,7 +28,7 @@ from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.progress import Progress
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.stages import StageDriver, open_stages
-from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, has_success
+from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, successes
 from holdfast.runtime.engine.worker import Worker, look_for_blame
 from holdfast.runtime.partitions import expected_rows, rows_handled
 from holdfast.runtime.report.status import Letters
@@ -65,6 +65,8 @@ class Session:
         self.warnings: list[str] = []
         self.left_alone: recheck.LeftAlone | None = None
         """Dead letters that came again with another payload."""
+        self.is_changed = False
+        """The code of a stage is another one than what is done was made with: it may have a mistake in it."""
         self._looked_only = False
         """There is no source to read, and what is recorded was looked at."""
 
@@ -163,10 +165,11 @@ class Session:
         is_open = options.verify == "none"
         after = [stage.verifier is not None for stage in self.pipeline.stages[:-1]]
         guarded = frozenset() if is_open else frozenset(n for n, asks in enumerate(after, 1) if asks)
+        before = successes(chunks)
         deaths = WithheldDeaths(
             batch.name, [queue.facts.name for queue in queues], options.workers, has_cap=options.cap is not None,
-            active=not (options.tolerates_all or self._has_checkpoints or has_success(chunks)),
-            tolerance=request.tolerance,
+            active=not (options.tolerates_all or self._has_checkpoints or (before and not self.is_changed)),
+            tolerance=request.tolerance, before=before,
         )  # fmt: skip
         returns = WithheldReturns(
             is_open=is_open, allowed=options.undo, workers=options.workers,

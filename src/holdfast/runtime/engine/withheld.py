@@ -30,17 +30,19 @@ TOGETHER = 16
 Effects = Generator[Effect, Any, None]
 
 
-def has_success(chunks: Sequence[Chunk]) -> bool:
-    """Whether any item of a batch ever succeeded."""
-    return any(chunk.counts.done or chunk.counts.skipped for chunk in chunks)
+def successes(chunks: Sequence[Chunk]) -> int:
+    """Return how many items of a batch have succeeded so far."""
+    return sum(chunk.counts.done + chunk.counts.skipped for chunk in chunks)
 
 
 class WithheldDeaths:
     """The deaths of one run that wait to be believed."""
 
     def __init__(self, batch: str, stages: Sequence[str], workers: int, *, active: bool, has_cap: bool,
-                 tolerance: DeadLimit | None) -> None:  # fmt: skip
+                 tolerance: DeadLimit | None, before: int = 0) -> None:  # fmt: skip
         self._batch, self._stages, self._has_cap, self._tolerance = batch, stages, has_cap, tolerance
+        self._before = before
+        """How many items had succeeded before the run: with other code, they prove nothing about that of today."""
         self._enough = retry.enough_alike(workers)
         self._active = active
         self._proven: set[int] = set()
@@ -132,12 +134,17 @@ class WithheldDeaths:
             self.release()  # the tolerance is the smaller number, and has to see them
             return
         (kind, count), *_ = self._kinds.most_common(1)
-        if count >= self._enough and not has_success((yield LookAt(Look.CHUNKS)) or ()):  # of another process
+        if count >= self._enough and not (yield from self._is_proved_elsewhere()):
             yield from self._declare(next(f for _, f in self._held if retry.kind_of_death(f) == kind), count)
         elif max(count, len(self._held) // WITHHELD_TIMES) >= self._enough:
             self.believe()
         elif (yield from self._would_exceed(len(self._held))):
             self.release()
+
+    def _is_proved_elsewhere(self) -> Generator[Effect, Any, bool]:
+        """Whether an item has succeeded since the run began, in another process."""
+        chunks = yield LookAt(Look.CHUNKS)
+        return successes(chunks or ()) > self._before
 
     def _would_exceed(self, more: int) -> Generator[Effect, Any, bool]:
         """Whether so many more dead letters would be too many."""

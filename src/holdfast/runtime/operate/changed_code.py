@@ -67,6 +67,8 @@ class SettledDefinition:
     definition: bytes
     warnings: tuple[str, ...] = ()
     sent_back: int = 0
+    is_changed: bool = False
+    """Some stage is not what it was when the batch was last run, or nobody has decided yet about what it was before."""
 
 
 def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *, actor: str) -> SettledDefinition:
@@ -77,12 +79,12 @@ def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *,
     if found.rerun is not None:
         count = _send_back(store, known, found, actor)
         log.info("%s: %d items go back to it", found.rerun, count)
-        return SettledDefinition(definition=found.definition, sent_back=count)
+        return SettledDefinition(definition=found.definition, sent_back=count, is_changed=True)
     if choice is None and found.news:
         warning = changes.changes_warning(known.name, found)
         log.warning("batch %s: %s", known.name, warning)
-        return SettledDefinition(definition=found.definition, warnings=(warning,))
-    return SettledDefinition(definition=found.definition)
+        return SettledDefinition(definition=found.definition, warnings=(warning,), is_changed=True)
+    return SettledDefinition(definition=found.definition, is_changed=True)
 
 
 def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> changes.Decision | None:

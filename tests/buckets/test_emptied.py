@@ -81,4 +81,4 @@ def test_a_directory_that_is_emptied_by_hand_is_told_with_its_url(tmp_path: Path
         return len(line)
 
     with pytest.raises(Damaged, match=f"^file://{re.escape(str(tmp_path))}/state {WORDS}"):
-        lines.run(["a", "b"], progress=False)
+        lines.run(["a"], progress=False)

@@ -114,6 +114,9 @@ def is_further(chunk: Chunk, want: Want, granted: int) -> bool:
 def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
     """Where to cut so that the head keeps `size` pending items; `states` has one per item of the chunk, in order."""
     pending = [index for index, state in enumerate(states) if state is State.PENDING]
+    assert len(pending) == chunk.pending, (
+        f"chunk {chunk.id} counts {chunk.pending} pending items, it has {len(pending)}"
+    )
     at = pending[size]
     tail = Counter(states[at:])
     return Cut(

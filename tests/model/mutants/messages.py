@@ -8,11 +8,6 @@ from tests.model.mutants.register import Patch, answering, simulation, wrapped
 
 
 @simulation
-def a_message_does_not_look_whether_its_item_waits() -> Patch:
-    return wrapped(Handover, "_if_due", lambda _if_due, _delivery, item: item)
-
-
-@simulation
 def a_message_is_left_after_each_stage() -> Patch:
     def lazy(next_move: Any, each: Handover, *args: Any) -> Any:
         return next_move(each, *args)._replace(goes_on=False)

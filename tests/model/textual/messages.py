@@ -8,6 +8,15 @@ DRIVER = "holdfast.runtime.engine.driver"
 
 MUTANTS = (
     TextualMutant(
+        name="a_message_begins_an_item_that_waits_since_others_tried_it",
+        where=f"{HANDOVER}:Handover._if_due",
+        old="if item is None or not retry.wait_is_over(item.place.due, item.place.wait, self.now()):",
+        new="if item is None:",
+        file="tests/runtime/test_process.py",
+        test="test_an_item_that_another_process_tried_in_the_same_moment_waits",
+        notice="a service that asked for a pause is called at once, by another process",
+    ),
+    TextualMutant(
         name="a_failed_message_is_tried_again_without_a_wait",
         where=f"{HANDOVER}:Handover.next_move",
         old="next((item for item in settled.onward if item.place.due <= now), None)",

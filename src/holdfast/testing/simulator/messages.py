@@ -319,7 +319,7 @@ class MessageProcess:
             self.world.trials[int(self._n), place.stage, place.epoch].append(commit.fence)
         for outcome in hold.in_write if commit.moves else ():
             if isinstance(outcome, Failed) and outcome.code == "killed_process":
-                check_condemned(self.world, outcome.item)
+                check_condemned(self.world, outcome.item, commit.fence)
 
     def landed(self, commit: Commit) -> None:
         """Note that something is durable: it is told, and nobody in the chunk is on trial any more."""

@@ -94,22 +94,23 @@ def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequenc
             raise Violation(f"item {attempt.n} waits {wait:.3f} s after attempt {attempt.attempt}, not {bounds}")
 
 
-def check_condemned(world: "World", item: Item) -> None:
-    """Who is condemned was started alone, under suspicion, often enough; nobody is where no process can die."""
+def check_condemned(world: "World", item: Item, fence: int) -> None:
+    """Who is condemned was started alone, under suspicion, often enough before that grant; nobody is where no process
+    can die. Who slept may bury it late: what others did since makes no difference."""
     plan, effect = world.plan, effect_of(item)
     may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
     if not may_die and plan.killer != (item.key, item.place.stage):
         raise Violation(f"item {item.n} is condemned, but it never killed a process")
-    if len(world.trials[effect]) < BLAME:
+    since = max((each for each in world.progressed[item.n] if each < fence), default=0)
+    if sum(since < each < fence for each in world.trials[effect]) < BLAME:
         raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
     world.condemned[effect] += 1
 
 
 def end_trials(world: "World", claim: Claim) -> None:
     """Something was committed under a claim: nobody in its chunk is on trial any more."""
-    for effect, trials in world.trials.items():
-        if claim.lo <= effect[0] < claim.hi:  # who slept hears late, and others may have begun since
-            trials[:] = [fence for fence in trials if fence > claim.lease.fence]
+    for n in range(claim.lo, claim.hi):
+        world.progressed[n].append(claim.lease.fence)
 
 
 def check(world: "World") -> Story:

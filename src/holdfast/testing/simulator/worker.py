@@ -498,7 +498,7 @@ class SimulatedWorker:
             self.world.trials[effect_of(item)].append(hold.lease.fence)
         for outcome in hold.in_write if written.settled.attempts else ():
             if isinstance(outcome, Failed) and outcome.code == "killed_process":
-                check_condemned(self.world, outcome.item)
+                check_condemned(self.world, outcome.item, hold.lease.fence)
 
     def _are_durable(self, written: ex.Written) -> None:
         """What was committed is told, and nobody in the chunk is on trial any more."""

@@ -145,7 +145,9 @@ class World:
         self.condemned: Counter[Effect] = Counter()
         """How often an item was buried without being run."""
         self.trials: defaultdict[Effect, list[int]] = defaultdict(list)
-        """The fences under which an item was started alone, under suspicion, since it last came further."""
+        """The fences under which an item was started alone, under suspicion."""
+        self.progressed: defaultdict[int, list[int]] = defaultdict(list)
+        """The fences under which something of the chunk of an item was committed."""
         self.excused: Counter[Effect] = Counter()
         """Runs whose outcome was lost for a reason."""
         self.seized: set[int] = set()

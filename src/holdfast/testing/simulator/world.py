@@ -443,8 +443,8 @@ class World:
     def about_to_run(self, item: Item, now: float) -> Effect:
         """It is due, the checkpoint it starts from is durable, and its input is what the stage before made of it."""
         n, place = int(item.n), item.place
-        early = place.due - max(now, self.clock.now)  # who is behind may take a short wait for one of a clock set back
-        if early > 0 and (early <= place.wait or not place.wait):  # further away than planned: a clock was set back
+        early, is_due = place.due - now, place.due <= max(now, self.clock.now)
+        if not is_due and (early <= place.wait or not place.wait):  # further away than planned: a clock was set back
             raise Violation(f"item {n} is run {early:.3f} s before it is due")
         row = self.row_of(n)
         if (row.place.epoch, row.place.stage) < (place.epoch, place.stage):

@@ -42,6 +42,7 @@ from holdfast.core.model import (
     NewItem,
     Output,
     Place,
+    Receipt,
     State,
     StoredEvent,
     StoredItem,
@@ -49,7 +50,7 @@ from holdfast.core.model import (
     chain_of_batch,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, Receipt, chunk_of, find_batch, lineage, receipt_of
+from holdfast.stores.base import Capabilities, Idle, chunk_of, find_batch, lineage, unwritten
 
 replace = msgspec.structs.replace
 TABLES: dict[str, tuple[Any, Any]] = {
@@ -267,7 +268,7 @@ class LogStore:
                 self._tell(chunk.batch, commit.events)
                 entry = journal.link_chunk(chunk, commit.kind, commit.body, chunk.owner, commit.fence, commit.id, now)
                 self._link(settle.advanced(chunk, commit, now), entry)
-            return [receipt_of(each) for each in judged]
+            return [each.receipt if each.lands else unwritten(each) for each in judged]
 
     # -- operators ----------------------------------------------------------------------------------------------
 

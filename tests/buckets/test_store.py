@@ -9,9 +9,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, StoreUnusable, UsageError
-from holdfast.core.model import Claim, CommitRefusal
+from holdfast.core.model import Claim, CommitRefusal, Receipt
 from holdfast.stores import faults
-from holdfast.stores.base import Idle, Receipt, has_landed
+from holdfast.stores.base import Idle, has_landed
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.bucket import items as bucket_items
 from holdfast.stores.bucket import store as bucket_store

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.course import End, barrier, count_or_share, end_of, has_ended, is_exceeded, spare
+from holdfast.core.course import End, barrier, end_of, has_ended, is_exceeded, spare
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, BatchId, Course, DeadLimit
+from holdfast.runtime.define.options import count_or_share
 from tests.core.made import NOW
 
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.course import count_or_share
 from holdfast.core.limits import REWINDS, UNDO_ITEMS, UNDO_SHARE
 from holdfast.core.model import Place, State
 from holdfast.core.verify import (
@@ -20,6 +19,7 @@ from holdfast.core.verify import (
     next_to_ask,
     rewound,
 )
+from holdfast.runtime.define.options import count_or_share
 from tests.core.made import PROPERTY
 
 HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN

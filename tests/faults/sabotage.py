@@ -10,9 +10,8 @@ import msgspec
 from holdfast.core import journal
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown
-from holdfast.core.model import Chunk, Commit
+from holdfast.core.model import Chunk, Commit, Receipt
 from holdfast.runtime.engine.worker import Worker
-from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore, rows
 from holdfast.stores.sqlite import store as sqlite
 from holdfast.stores.sqlite.file import SqliteFile

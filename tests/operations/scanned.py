@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core import cursor
-from holdfast.core.model import Batch, Claim, Item, Want
+from holdfast.core.model import Batch, Claim, Item, Receipt, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.acts import By
 from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.partitions import standings
 from holdfast.runtime.scan.scan import Scan
-from holdfast.stores.base import Receipt, Store
+from holdfast.stores.base import Store
 from holdfast.testing.rows import Rows
 
 BY = By(actor="ada", reason="because")

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
-from holdfast.core.model import CommitRefusal, Course
+from holdfast.core.model import CommitRefusal, Course, Receipt
 from holdfast.runtime.operate import cursor_audit as audit
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.operate import state_document
@@ -18,7 +18,7 @@ from holdfast.runtime.partitions import history, remarks, standings
 from holdfast.runtime.report import overview as glance
 from holdfast.runtime.sources.base import Span
 from holdfast.stores import faults
-from holdfast.stores.base import Receipt, Store
+from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.rows import Rows
 from tests.operations.scanned import BY, Totals

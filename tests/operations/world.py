@@ -8,10 +8,10 @@ from typing import Any
 from holdfast.core import canonical, ingest
 from holdfast.core import settle as core
 from holdfast.core.journal import Spend
-from holdfast.core.model import Batch, BatchId, Claim, Item, Want
+from holdfast.core.model import Batch, BatchId, Claim, Item, Receipt, Want
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Store
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore

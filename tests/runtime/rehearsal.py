@@ -4,7 +4,21 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.model import START, Batch, BatchId, ChunkId, Claim, DeadLimit, Item, ItemNo, Kind, Lease, Want
+from holdfast.core.model import (
+    LANDED,
+    START,
+    Batch,
+    BatchId,
+    ChunkId,
+    Claim,
+    DeadLimit,
+    Item,
+    ItemNo,
+    Kind,
+    Lease,
+    Receipt,
+    Want,
+)
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.runtime.define.stage import ORDINARY, WorkFacts
@@ -22,7 +36,7 @@ from holdfast.runtime.engine.dispatch import (
 )
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
-from holdfast.stores.base import LANDED, Idle, Receipt
+from holdfast.stores.base import Idle
 
 NOW = 1_700_000_000.0
 LEASE = 30.0

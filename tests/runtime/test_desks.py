@@ -7,12 +7,12 @@ import pytest
 
 from holdfast.core.course import Barrier
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import CommitRefusal, Course, DeadLimit, Kind
+from holdfast.core.model import CommitRefusal, Course, DeadLimit, Kind, Receipt
 from holdfast.core.settle import Reached
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
 from holdfast.runtime.engine.hold import Saving
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle
 from tests.core.made import chunk
 from tests.runtime.rehearsal import NOW, Rehearsal, claim, died, done
 

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.limits import SUSPECT
-from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Place, Want
+from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Place, Receipt, Want
 from holdfast.runtime.engine.assignment import PATIENCE as PATIENCE_TOGETHER
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.desk import Desk
@@ -21,7 +21,6 @@ from holdfast.runtime.engine.exchange import Wait
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.runner import CARRIED_BYTES, StageRunner
 from holdfast.stores import owners
-from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import ONCE, Calls, Crowd, codes, outputs, run
 

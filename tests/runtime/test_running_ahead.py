@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core.model import Commit
-from holdfast.stores.base import Receipt
+from holdfast.core.model import Commit, Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, run
 

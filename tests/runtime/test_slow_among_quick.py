@@ -15,7 +15,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreError
-from holdfast.core.model import Claim, Commit, Item, Want
+from holdfast.core.model import Claim, Commit, Item, Receipt, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime.engine import control as role
@@ -28,7 +28,6 @@ from holdfast.runtime.engine.exchange import Deadline
 from holdfast.runtime.engine.leases import Heartbeat
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.engine.stages import StageDriver
-from holdfast.stores.base import Receipt
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, Crowd, outputs, run, wait_for
 

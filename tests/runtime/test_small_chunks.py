@@ -11,12 +11,12 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import ingest
-from holdfast.core.model import START, BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Want
+from holdfast.core.model import START, BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Receipt, Want
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.engine import desk, dispatch, exchange, worker
 from holdfast.runtime.engine import session as runs
 from holdfast.runtime.engine.hold import Hold, adjoining, by_hold
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Calls, outputs, run
 

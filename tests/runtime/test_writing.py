@@ -7,9 +7,8 @@ import pytest
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.journal import GENESIS, link
 from holdfast.core.limits import SENDS
-from holdfast.core.model import BatchId, ChunkId, Commit, CommitRefusal, Entry
+from holdfast.core.model import LANDED, BatchId, ChunkId, Commit, CommitRefusal, Entry, Receipt
 from holdfast.runtime.engine.leases import write
-from holdfast.stores.base import LANDED, Receipt
 from holdfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.promise("C12")

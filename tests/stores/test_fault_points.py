@@ -11,7 +11,7 @@ def struck(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What was struck; nothing is really killed here."""
     seen: list[tuple[str, str]] = []
     monkeypatch.setattr(faults, "_strike", lambda point, mode: seen.append((point, mode)))
-    monkeypatch.setattr(faults, "reach", faults._unarmed)
+    monkeypatch.setattr(faults, "reach", faults.unarmed)
     return seen
 
 

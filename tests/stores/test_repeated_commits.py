@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.base import Receipt, Store
+from holdfast.core.model import Receipt
+from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import Kit, done

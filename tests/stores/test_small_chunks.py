@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.limits import SUSPECT
-from holdfast.core.model import BatchId, Claim, Commit, ItemNo, Want
+from holdfast.core.model import BatchId, Claim, Commit, ItemNo, Receipt, Want
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.stores import faults
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION, POLICIES, STAGES, done, new_item
 

@@ -1,13 +1,15 @@
-"""Counts of a batch and what it cost, from its chunks alone: sums, never a scan of items."""
+"""How a batch stands: counts and what it cost, from its chunks alone, by sums and never by a scan of items."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
 from holdfast.core import canonical
-from holdfast.core.model import Chunk
+from holdfast.core.course import End, end_of, kind_of
+from holdfast.core.model import Batch, Chunk, Kind
 from holdfast.core.plain import Plain
 
 
@@ -86,3 +88,23 @@ def totals(chunks: Sequence[Chunk]) -> Totals:
         mean_usd=canonical.to_usd(round(Fraction(spent, settled))) if settled else None,
         mean_seconds=seconds / settled if settled else None,
     )
+
+
+class BatchStanding(NamedTuple):
+    """How a batch stands at some moment."""
+
+    counts: StateCounts
+    totals: Totals
+    kind: Kind
+    end: End | None
+    """How it ended; None while it may continue."""
+
+
+def stand(
+    batch: Batch, chunks: Sequence[Chunk], now: float, word_of: Callable[[Chunk], str], cut_short: Callable[[], bool]
+) -> BatchStanding:
+    """Return how a batch stands. `word_of` is asked of chunks with pending items, as `count` does; `cut_short` whether
+    items were cancelled by the batch's end, as `end_of` does."""
+    counts = count(chunks, word_of)
+    end = end_of(batch, now, pending=counts.pending, dead=counts.dead, cut_short=cut_short)
+    return BatchStanding(counts, totals(chunks), kind_of(batch, chunks), end)

@@ -1,7 +1,6 @@
 """The life of a batch: opened, paused, cancelled, ended, sealed; its events; the decisions that amend it."""
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -149,6 +148,11 @@ def stage_count(definition: bytes) -> int:
     return len(decode(definition)["stages"])
 
 
+def stage_names(batch: Batch) -> list[str]:
+    """Return the names of the stages, in their order, as the batch was last run with."""
+    return [stage["name"] if isinstance(stage, dict) else str(stage) for stage in decode(batch.definition)["stages"]]
+
+
 def kind_of(batch: Batch, chunks: Sequence[Chunk]) -> Kind:
     """Return what a batch consists of: as its first chunk says, and before there is one, as it was opened."""
     if chunks:
@@ -274,19 +278,6 @@ def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:
     share = tolerance.share if batch.ingested_at is not None else None
     too_many = tolerance.count is not None and dead > tolerance.count
     return too_many or (share is not None and dead > share_of(share, batch.admitted))
-
-
-def count_or_share(said: object, name: str) -> int | float:
-    """Return a number of items as an int, and a share of them, written "1%", as a float. A float is refused: one item
-    and all items would differ by a point."""
-    text = str(said).strip() if isinstance(said, str) else ""
-    if type(said) is int and said >= 0:
-        return said
-    if text.isdecimal():
-        return int(text)
-    if re.fullmatch(r"\d+(\.\d+)?\s*%", text) and (share := float(text.rstrip("% ")) / 100) <= 1:
-        return share
-    raise UsageError(f"{name}={said!r}: write a number of items such as 5, or a share such as '1%'")
 
 
 def share_of(share: float, count: int) -> int:

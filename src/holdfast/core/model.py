@@ -352,6 +352,17 @@ class CommitRefusal(StrEnum):
     """Nobody could tell, however often it was sent. No store says so: whoever sends does."""
 
 
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one commit."""
+
+    landed: bool
+    reason: CommitRefusal | None = None
+    """Why not."""
+
+
+LANDED = Receipt(landed=True)
+
+
 class Act(Value, frozen=True, kw_only=True):
     """What an operator, or the runtime in his place, changes outside of a lease, with the reason."""
 

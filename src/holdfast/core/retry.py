@@ -14,7 +14,7 @@ from holdfast.core.canonical import key_text
 from holdfast.core.errors import Permanent, Signal, Transient
 from holdfast.core.limits import ALIKE_ITEMS, DEFERRED_LEAST, DEFERRED_SECONDS
 from holdfast.core.model import Chunk, Place
-from holdfast.core.outcome import Done, Failed, Outcome, Skipped
+from holdfast.core.outcome import Failed, Outcome
 
 
 def wait_is_over(due: float, planned: float, now: float) -> bool:
@@ -427,11 +427,6 @@ class WayToDie(NamedTuple):
 def enough_alike(workers: int) -> int:
     """Return how many items have to die alike: all that run at the same time may have met the same bad moment."""
     return max(ALIKE_ITEMS, workers)
-
-
-def is_success(outcome: Outcome) -> bool:
-    """Whether an outcome shows that the code of its stage works."""
-    return isinstance(outcome, Skipped) or (isinstance(outcome, Done) and not outcome.adopted)
 
 
 def is_death(outcome: Outcome) -> bool:

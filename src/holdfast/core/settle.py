@@ -16,6 +16,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, UINT16, pack
 from holdfast.core.limits import MESSAGE_CHARS
 from holdfast.core.model import (
+    LANDED,
     BatchId,
     Checkpoint,
     Chunk,
@@ -29,6 +30,7 @@ from holdfast.core.model import (
     Move,
     Output,
     Place,
+    Receipt,
     State,
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
@@ -206,8 +208,9 @@ class Judged(NamedTuple):
     """What becomes of a commit: it is to be written, it landed before, or it is refused."""
 
     commit: Commit
+    receipt: Receipt = LANDED
+    """The answer, once those that land are written."""
     lands: bool = False
-    refused: CommitRefusal | None = None
 
 
 def judge(
@@ -228,7 +231,7 @@ def judge(
         elif commit.id in taken or has_landed(commit):
             judged.append(Judged(commit))
         else:
-            judged.append(Judged(commit, refused=guard.refusal(commit)))
+            judged.append(Judged(commit, Receipt(landed=False, reason=guard.refusal(commit))))
     return judged
 
 

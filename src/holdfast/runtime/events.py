@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from holdfast.core import canonical, retry
+from holdfast.core.course import stage_names
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.limits import EVENT_FLUSH_SECONDS, EVENT_SECONDS, EVENTS_PAGE
 from holdfast.core.model import Batch, BatchId, StoredEvent
@@ -85,7 +86,7 @@ class Envelopes:
         if event.batch not in self._origins:
             for batch in self._store.batches():
                 if batch.id == event.batch:
-                    stages = tuple(lookup.stage_names(batch))
+                    stages = tuple(stage_names(batch))
                     self._origins[batch.id] = Origin(batch, stages, first_hash(self._store, batch)[:16])
         return self._origins[event.batch]
 

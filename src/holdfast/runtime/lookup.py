@@ -2,14 +2,13 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 
-from holdfast.core import canonical
+from holdfast.core import canonical, course
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES, SEARCHED_NAMES
 from holdfast.core.model import Batch, ItemNo, Key, StoredItem
-from holdfast.stores.base import SetBack, Store, TellsHistory, each_item, find_item
+from holdfast.stores.base import Store, each_item, find_item
 
 
 def batch_named(store: Store, name: str) -> Batch:
@@ -39,17 +38,9 @@ def item_of(store: Store, batch: Batch, number: int) -> StoredItem | None:
     return next(iter(store.items(batch.id, lo=number, hi=number + 1, limit=1)), None)
 
 
-def stage_names(batch: Batch) -> list[str]:
-    """The names of the stages, in their order, as the batch was last run with."""
-    return [
-        stage["name"] if isinstance(stage, dict) else str(stage)
-        for stage in canonical.decode(batch.definition)["stages"]
-    ]
-
-
 def stage_numbered(batch: Batch, which: str | int) -> int:
     """The index of a stage, from its name or its index."""
-    names = stage_names(batch)
+    names = course.stage_names(batch)
     if isinstance(which, str) and which in names:
         return names.index(which)
     if isinstance(which, int) or which.isdigit():
@@ -73,17 +64,3 @@ def _instead(name: str, known: Iterable[str], nothing: str) -> str:
         return f"did you mean {' or '.join(map(repr, close))}?"
     shown = ", ".join(map(repr, names[:LISTED_NAMES]))
     return f"there is {shown}" + (" and more" if len(names) > LISTED_NAMES else "")
-
-
-def set_back_note(store: Store, batch: Batch | None = None) -> str:
-    """What to know of a store that was set back, where that was after the batch was opened; else nothing."""
-    told = store.set_back() if isinstance(store, TellsHistory) else None
-    if told is None or (batch is not None and batch.opened_at > told.at):
-        return ""
-    return f"{set_back_words(told)}; what was in the missing ones is done again, as far as it was work"
-
-
-def set_back_words(told: SetBack) -> str:
-    """That a store was set back, by how much, and when that was seen."""
-    seen = datetime.fromtimestamp(told.at, UTC).isoformat(sep=" ", timespec="seconds")
-    return f"the store was set back: it had {told.had:,} entries and came back with {told.has:,}, which was seen {seen}"

@@ -22,7 +22,7 @@ from holdfast.core import course, ingest
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
-from holdfast.core.model import Admitted, Batch, CommitRefusal, Item, ItemNo, Key, NewItem, State, StoredItem
+from holdfast.core.model import Admitted, Batch, CommitRefusal, Item, ItemNo, Key, NewItem, Receipt, State, StoredItem
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
@@ -51,7 +51,7 @@ from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import OutputInspector, value_of
 from holdfast.runtime.verify.recheck import back, send_back
 from holdfast.stores import owners
-from holdfast.stores.base import Idle, Receipt, Store, find_batch
+from holdfast.stores.base import Idle, Store, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition

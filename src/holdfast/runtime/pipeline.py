@@ -87,10 +87,7 @@ class Pipeline(PipelineDefinition):
             check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)
         told = delivering(lambda: self.store, self.name, everybody, options.deadline) if everybody else nullcontext()
         with told:
-            run = Run(self, options, self.store)
-            report = run.go(self._items(items))
-        run.session.interrupts.pass_on(report.batch, report.why, report)
-        return report
+            return Run(self, options, self.store).go(self._items(items))
 
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
              verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",

@@ -27,7 +27,6 @@ from holdfast.core.model import (
     ChunkId,
     Claim,
     Commit,
-    CommitRefusal,
     Entry,
     Event,
     Item,
@@ -36,6 +35,7 @@ from holdfast.core.model import (
     Lease,
     NewItem,
     Output,
+    Receipt,
     State,
     StoredEvent,
     StoredItem,
@@ -75,25 +75,12 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """As `Store.mark` was when that was found: nothing that others write since is missed."""
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one commit."""
-
-    landed: bool
-    reason: CommitRefusal | None = None
-    """Why not."""
-
-
-LANDED = Receipt(landed=True)
-
-
-def receipt_of(judged: Judged) -> Receipt:
-    """Return the answer to a commit that was judged, and written if it was to be."""
-    if judged.refused is not None:
-        return Receipt(landed=False, reason=judged.refused)
-    if not judged.lands:
+def unwritten(judged: Judged) -> Receipt:
+    """Return the answer to a commit of which nothing is written now, and log it where it had landed before."""
+    if judged.receipt.landed:
         commit = judged.commit
         log.info("commit %s of chunk %d had landed before: nothing is written", commit.id.hex(), commit.chunk)
-    return LANDED
+    return judged.receipt
 
 
 class Store(Protocol):

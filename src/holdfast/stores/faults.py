@@ -60,28 +60,20 @@ POINTS: dict[str, str] = {
 MODES = ("kill", "stop", "raise")
 AMENDMENTS = {"opened": "open_batch", "steered": "steer", "sealed": "seal", "reopened": "reopen"}
 """The points of amendments by the kind of their entry; those of all others are `note.…`."""
+NOTE = "note"
 
 Hook = Callable[[str], object]
-_unarmed: Hook = len  # of the calls that change nothing, the cheapest
+unarmed: Hook = len  # of the calls that change nothing, the cheapest
 
-reach: Hook = _unarmed
-"""Called as `faults.reach("commit.before")` at a durable step: it does nothing unless a test has armed something."""
-
-
-def amendment(kind: str) -> str:
-    """Return how the points of an amendment begin whose entry is of that kind."""
-    return AMENDMENTS.get(kind, "note")
-
-
-def armed() -> bool:
-    """Return whether anything listens: a loop that passes points very often may ask once."""
-    return reach is not _unarmed
+reach: Hook = unarmed
+"""Called as `faults.reach("commit.before")` at a durable step: it does nothing unless a test has armed something. A
+loop that passes points very often asks once whether it is anything but `unarmed`."""
 
 
 def arm(hook: Hook | None) -> None:
     """Call `hook(point)` at every point from now on; None disarms."""
     global reach  # noqa: PLW0603 - one hook for the process is the point
-    reach = _unarmed if hook is None else hook
+    reach = unarmed if hook is None else hook
 
 
 @contextmanager

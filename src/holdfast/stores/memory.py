@@ -35,13 +35,14 @@ from holdfast.core.model import (
     NewItem,
     Output,
     Place,
+    Receipt,
     State,
     StoredEvent,
     StoredItem,
     Want,
     chain_of_batch,
 )
-from holdfast.stores.base import Capabilities, Idle, Receipt, chunk_of, find_batch, lineage, receipt_of
+from holdfast.stores.base import Capabilities, Idle, chunk_of, find_batch, lineage, unwritten
 
 replace = msgspec.structs.replace
 
@@ -299,7 +300,7 @@ class MemoryStore:
             landing = self._advanced([each.commit for each in judged if each.lands])
             for commit, advanced in landing:
                 self._write(commit, advanced)
-            return [receipt_of(each) for each in judged]
+            return [each.receipt if each.lands else unwritten(each) for each in judged]
 
     def _guard(self, number: ChunkId) -> settle.Guard:
         chunk = self._chunks[number]

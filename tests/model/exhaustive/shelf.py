@@ -28,12 +28,13 @@ from holdfast.core.model import (
     Item,
     ItemNo,
     Lease,
+    Receipt,
     State,
     StoredEvent,
     StoredItem,
     Want,
 )
-from holdfast.stores.base import Receipt, has_landed
+from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation, compare, replay

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import Chunk, Commit
+from holdfast.core.model import Chunk, Commit, Receipt
 from holdfast.runtime.engine.leases import Sending
-from holdfast.stores.base import Receipt, has_landed
+from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.simulator.worker import SimulatedWorker
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped

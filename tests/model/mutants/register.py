@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from holdfast.core.model import Commit
-from holdfast.stores.base import Receipt
+from holdfast.core.model import Commit, Receipt
 from holdfast.stores.memory import MemoryStore
 
 Patch = AbstractContextManager[Any]

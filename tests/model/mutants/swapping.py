@@ -10,8 +10,7 @@ import msgspec
 
 from holdfast.core import acts, lease
 from holdfast.core.errors import StoreError, StoreUnavailable
-from holdfast.core.model import Chunk, Commit, Lease
-from holdfast.stores.base import Receipt
+from holdfast.core.model import Chunk, Commit, Lease, Receipt
 from holdfast.stores.bucket import BucketStore, names
 from holdfast.stores.bucket import documents as bucket_chunks
 from holdfast.stores.bucket import store as bucket

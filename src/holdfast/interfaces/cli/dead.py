@@ -14,6 +14,7 @@ from rich.text import Text
 
 from holdfast.core import canonical
 from holdfast.core.acts import OrphanKind, Strategy
+from holdfast.core.course import stage_names
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Course, Kind, State, StoredItem
 from holdfast.interfaces.cli import render
@@ -70,9 +71,7 @@ def list_them(
         chunks = {each.id: there.chunks(each.id) for each in batches}
         total = sum(chunk.counts.dead for some in chunks.values() for chunk in some)
     if as_json:
-        plain = [
-            {"batch": each.name, **_plain(item, lookup.stage_names(each))} for each, items in found for item in items
-        ]
+        plain = [{"batch": each.name, **_plain(item, stage_names(each))} for each, items in found for item in items]
         render.document({"dead": total, "items": plain})
         raise typer.Exit(int(exit_code and bool(plain)))
     rows = [row for each, items in found for row in _rows(each, items, kind_by_number(chunks[each.id]))]
@@ -87,7 +86,7 @@ def list_them(
 
 
 def _rows(batch: Batch, items: list[StoredItem], kind_of: Callable[[int], Kind]) -> Iterator[tuple[str, ...]]:
-    names = lookup.stage_names(batch)
+    names = stage_names(batch)
     for item in items:
         place, key = item.place, canonical.key_text(item.key)
         stage, reason = lookup.stage_title(names, place.stage), render.one_line(place.reason)
@@ -107,7 +106,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     attempts = [event for event in told.events if event.what == "attempt"]
     context = _context(told)
     if as_json:
-        plain = _plain(letter, lookup.stage_names(found)) | {"payload": _payload(letter), "digest": _digest(letter)}
+        plain = _plain(letter, stage_names(found)) | {"payload": _payload(letter), "digest": _digest(letter)}
         plain |= {"context": context} if context else {}
         plain |= {"checkpoint": part.as_dict()} if part is not None else {}
         render.document(

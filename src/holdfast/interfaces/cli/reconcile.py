@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core.course import End, count_or_share, to_reopen
+from holdfast.core.course import End, stage_names, to_reopen
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch, Course
@@ -30,7 +30,7 @@ from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
 from holdfast.interfaces.cli.status import word_of
 from holdfast.interfaces.cli.target import load, load_runnable
 from holdfast.runtime import lookup
-from holdfast.runtime.define.options import allowed, tolerance_of
+from holdfast.runtime.define.options import allowed, count_or_share, tolerance_of
 from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.operate import repair
 from holdfast.runtime.pipeline import Pipeline
@@ -138,7 +138,7 @@ def reconcile(
         most = allowed(fine, result.expected.admitted)
         extra: dict[str, Any] = {"state": _state(there, batch, result)}
         if not manner.as_json:
-            _show(result, lookup.stage_names(found), most, extra["state"], follows=glance.is_followed(there, found))
+            _show(result, stage_names(found), most, extra["state"], follows=glance.is_followed(there, found))
             if not mend:
                 _show_remedies(result, lookup.batch_named(there, batch), source)
         if mend:

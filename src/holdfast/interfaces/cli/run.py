@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from holdfast.core import canonical
-from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
 from holdfast.interfaces.cli.render import all_pasteable, remember
 from holdfast.interfaces.cli.target import load_runnable
+from holdfast.runtime.define.options import count_or_share
 from holdfast.runtime.define.policy import Budget, Tolerance
 from holdfast.runtime.scan import follow
 from holdfast.runtime.scan.scan import Scan, ScanReport

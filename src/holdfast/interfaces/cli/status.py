@@ -25,6 +25,7 @@ from holdfast.runtime.report import overview as glance
 from holdfast.runtime.report import statistics
 from holdfast.runtime.report import status as standing
 from holdfast.runtime.report.statistics import StageStatistics, Statistics, Summary
+from holdfast.runtime.report.status import set_back_note
 from holdfast.runtime.text import brief, command, unpause, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
@@ -151,7 +152,7 @@ def status(
         elif batch is None and as_json:
             seen = [standing.snapshot(there, each) for each in _newest(there, limit)]
             said = {"store": there.url, "batches": [{**each.as_dict(), "state": word_of(there, each)} for each in seen]}
-            render.document({**said, "set_back": lookup.set_back_note(there)})
+            render.document({**said, "set_back": set_back_note(there)})
         elif batch is None:
             render.show(_list(there, _look(there, None, LISTED if limit is None else limit)))
             _tell_history(there, None)
@@ -174,7 +175,7 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
             more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
             more |= {"notes": [each.as_dict() for each in remarks(there, batch)]}
             more |= {"not_converged": _unconverged(there, seen, batch)}
-        render.document({**seen.as_dict(), **more, "set_back": lookup.set_back_note(there, batch)})
+        render.document({**seen.as_dict(), **more, "set_back": set_back_note(there, batch)})
         return
     render.show(_picture(there, seen))
     _tell_history(there, batch)
@@ -187,7 +188,7 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
 
 
 def _tell_history(there: Store, batch: Batch | None) -> None:
-    if said := lookup.set_back_note(there, batch):
+    if said := set_back_note(there, batch):
         render.say(f"{said[0].upper()}{said[1:]}.", render.CARE)
 
 
@@ -480,7 +481,7 @@ def show(
 def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> None:
     from holdfast.runtime.verify.inspector import OutputReader, sinks_of
 
-    names, reader = lookup.stage_names(batch), OutputReader(sinks_of(batch))
+    names, reader = course.stage_names(batch), OutputReader(sinks_of(batch))
     outputs = {}
     for output in there.outputs(batch.id, lo=item.n, hi=item.n + 1):
         location = reader.location(output)

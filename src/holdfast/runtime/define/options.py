@@ -1,5 +1,6 @@
 """What a user may say about a run, checked before anything happens."""
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -7,7 +8,6 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from holdfast.core import canonical
-from holdfast.core.course import count_or_share
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import SOURCE_PATIENCE, UNDO_SHARE
@@ -132,6 +132,19 @@ class Options:
             heartbeat=beat, signals=signals,
             patience=seconds(patience, "patience"), allow_empty=allow_empty,
         )  # fmt: skip
+
+
+def count_or_share(said: object, name: str) -> int | float:
+    """Return a number of items as an int, and a share of them, written "1%", as a float. A float is refused: one item
+    and all items would differ by a point."""
+    text = str(said).strip() if isinstance(said, str) else ""
+    if type(said) is int and said >= 0:
+        return said
+    if text.isdecimal():
+        return int(text)
+    if re.fullmatch(r"\d+(\.\d+)?\s*%", text) and (share := float(text.rstrip("% ")) / 100) <= 1:
+        return share
+    raise UsageError(f"{name}={said!r}: write a number of items such as 5, or a share such as '1%'")
 
 
 def tolerance_of(tolerate: object) -> int | float | Tolerance:

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE
-from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo, Want
+from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo, Receipt, Want
 from holdfast.core.outcome import Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Reached, Settled
@@ -24,7 +24,7 @@ from holdfast.runtime.engine.exchange import NEVER, Answer, CheckpointReached, D
 from holdfast.runtime.engine.hold import Hold, Saving
 from holdfast.runtime.engine.leases import Heartbeat, HeldLease, new_commit_id, write
 from holdfast.runtime.engine.pools import Finished, Refusal
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Store
 
 log = logging.getLogger("holdfast.driver")
 

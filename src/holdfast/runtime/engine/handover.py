@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core import retry
-from holdfast.core.model import Claim, Item, ItemNo, State, StoredItem
+from holdfast.core.model import Claim, Item, ItemNo, Receipt, State, StoredItem
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Settled
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
 from holdfast.runtime.engine.hold import trouble_of
-from holdfast.stores.base import Idle, Receipt
+from holdfast.stores.base import Idle
 
 TIME_UP = "its time was up"
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from holdfast.core.errors import CommitUnknown, StoreError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import SENDS
-from holdfast.core.model import ChunkId, Commit, CommitRefusal, Lease
+from holdfast.core.model import LANDED, ChunkId, Commit, CommitRefusal, Lease, Receipt
 from holdfast.runtime.engine.exchange import Beat
-from holdfast.stores.base import LANDED, Receipt, Store, has_landed
+from holdfast.stores.base import Store, has_landed
 
 log = logging.getLogger("holdfast.heartbeat")
 
@@ -45,8 +45,9 @@ class Heartbeat:
 
     def __init__(self, store: Store, lease: float, *, grace: float, on_trouble: Callable[[str], None],
                  every: float | None = None) -> None:  # fmt: skip
+        if every is not None:
+            check_times(lease, every)
         self.every = lease / BEATS_PER_LEASE if every is None else every
-        check_times(lease, self.every)
         self._store = store
         self._lease = lease
         self._grace = grace

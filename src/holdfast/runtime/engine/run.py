@@ -12,7 +12,6 @@ from holdfast.core.course import End, to_note
 from holdfast.core.errors import HoldfastError, Refused, UsageError
 from holdfast.core.model import Batch, Chunk, Course, State
 from holdfast.core.verify import How, Reconciliation
-from holdfast.runtime import lookup
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
 from holdfast.runtime.define.schema import raw_bytes
@@ -51,10 +50,12 @@ class Run:
     def go(self, items: Iterable[Any] | None) -> Report:
         """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
         try:
-            return self._go(items)
+            report = self._go(items)
         finally:
             if self.owned is not None:
                 self.owned.close()
+        self.session.interrupts.pass_on(report.batch, report.why, report)
+        return report
 
     def _go(self, items: Iterable[Any] | None) -> Report:
         batch = self._open(items)
@@ -181,7 +182,8 @@ class Run:
 
     def _report(self, batch: Batch, found: Reconciliation | None) -> Report:
         session = self.session
-        return make(self.pipeline, self.store, batch.name, run=session.ledger.figures(), reason=session.control.reason,
+        (fresh,) = self.store.batches(batch.name)
+        return make(self.pipeline, self.store, fresh, run=session.ledger.figures(), reason=session.control.reason,
                     tolerated=self.options.tolerate, rewound=session.rewound,
                     warnings=(*self.warnings, *self.closing.warnings), findings=session.findings,
                     compared=found, began_with=session.ledger.began_with,
@@ -213,7 +215,7 @@ class Closing:
         return found
 
     def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
-        batch = lookup.batch_named(self._store, name)
+        (batch,) = self._store.batches(name)
         chunks = self._store.chunks(batch.id)
         was_read = course.is_whole(batch, read=read) or batch.course is Course.CANCELLED
         has_ended = was_read or course.has_ended(batch, self._store.now())

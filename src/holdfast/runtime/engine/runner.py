@@ -201,7 +201,7 @@ class StageRunner(Runner):
     def _run_plain(self, work: Assignment, handle: Callable[..., Any]) -> None:
         """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
         decode, encode = self.stage.input.decode, self.stage.output.encode
-        digest, keep, armed = canonical.digest, work.outcomes.append, faults.armed()
+        digest, keep, armed = canonical.digest, work.outcomes.append, faults.reach is not faults.unarmed
         ready_at, ended = work.ready_at, clock()
         until = ended + work.patience
         for item in work.items:

@@ -18,7 +18,7 @@ from holdfast.core.course import is_exceeded
 from holdfast.core.errors import DiedAlike
 from holdfast.core.limits import WITHHELD_SECONDS, WITHHELD_TIMES
 from holdfast.core.model import Chunk, DeadLimit
-from holdfast.core.outcome import Failed, Lost, Outcome, excuse
+from holdfast.core.outcome import Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.verify import is_enough_to_judge, is_too_much
 from holdfast.runtime.engine.exchange import Effect, GateAnswer, Inspect, Look, LookAt, Question, StopRun
 from holdfast.runtime.engine.hold import Hold
@@ -35,6 +35,11 @@ def successes(chunks: Sequence[Chunk]) -> int:
     return sum(chunk.counts.done + chunk.counts.skipped for chunk in chunks)
 
 
+def _is_success(outcome: Outcome) -> bool:
+    """Whether an outcome shows that the code of its stage works."""
+    return isinstance(outcome, Skipped) or (isinstance(outcome, Done) and not outcome.adopted)
+
+
 class WithheldDeaths:
     """The deaths of one run that wait to be believed."""
 
@@ -43,7 +48,7 @@ class WithheldDeaths:
         self._batch, self._stages, self._has_cap, self._tolerance = batch, stages, has_cap, tolerance
         self._before = before
         """How many items had succeeded before the run: with other code, they prove nothing about that of today."""
-        self._enough = retry.enough_alike(workers)
+        self._workers = workers
         self._active = active
         self._proven: set[int] = set()
         """Stages at which an item succeeded in this run."""
@@ -59,7 +64,7 @@ class WithheldDeaths:
             return [excuse(outcome, LIKE_THE_OTHERS) for outcome in outcomes]
         if not self._active or stopping or stage in self._proven:
             return outcomes
-        if any(map(retry.is_success, outcomes)):
+        if any(map(_is_success, outcomes)):
             self._prove(stage)
             return outcomes
         dying = [outcome for outcome in outcomes if isinstance(outcome, Failed) and retry.is_death(outcome)]
@@ -99,6 +104,10 @@ class WithheldDeaths:
         if hold.withheld:
             self._held = [each for each in self._held if each[0] is not hold]
             self._kinds = Counter(retry.kind_of_death(failed) for _, failed in self._held)
+
+    @property
+    def _enough(self) -> int:
+        return retry.enough_alike(self._workers)
 
     # -- one mistake? -------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core import canonical, course, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES, LOAD_BYTES
-from holdfast.core.model import Batch, BatchId, Checkpoint, Chunk, Claim, Commit, CommitRefusal, Item
+from holdfast.core.model import Batch, BatchId, Checkpoint, Chunk, Claim, Commit, CommitRefusal, Item, Receipt
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.settle import NOTHING, booked
 from holdfast.runtime.engine import exchange as ex
@@ -29,7 +29,7 @@ from holdfast.runtime.engine.stages import StageDriver
 from holdfast.runtime.report import lifecycle, orphans
 from holdfast.runtime.sources.base import SourceAway
 from holdfast.runtime.text import many
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Store
 
 log = logging.getLogger("holdfast.worker")
 LISTEN_SECONDS = 0.01, 0.1

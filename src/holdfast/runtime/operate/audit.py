@@ -23,6 +23,7 @@ from holdfast.core.verify import Depth
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import grouped
 from holdfast.runtime.operate.replay import Projection, moment
+from holdfast.runtime.report import status
 from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem, sinks_of
 from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output, find_items
 
@@ -138,12 +139,12 @@ class _Auditor:
             busy=busy,
             findings=tuple(total.findings[:FINDINGS]),
             more_findings=len(total.findings) > FINDINGS,
-            set_back=lookup.set_back_note(self._store, self._batch),
+            set_back=status.set_back_note(self._store, self._batch),
         )
 
     def _read_definition(self, total: _AuditTally) -> bool:
         try:
-            self._stages = lookup.stage_names(self._batch)
+            self._stages = course.stage_names(self._batch)
             self._inspector = OutputInspector(batch=self._batch.name, names=self._stages, sinks=sinks_of(self._batch))
         except (msgspec.DecodeError, TypeError, ValueError, LookupError, UsageError) as error:
             total.find("batch", f"batch {self._batch.name!r}", f"its definition cannot be read ({error})")

@@ -13,10 +13,9 @@ from itertools import chain
 from typing import Any
 
 from holdfast.core import canonical
-from holdfast.core.course import kind_of
+from holdfast.core.course import kind_of, stage_names
 from holdfast.core.errors import Permanent, Refused, StoreError, UsageError
 from holdfast.core.model import Batch, Kind, Output, StoredItem
-from holdfast.runtime import lookup
 from holdfast.runtime.define.schema import Invalid, Schema
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.sinks.base import Evidence, Provenance
@@ -119,7 +118,7 @@ class OutputByHand:
     """The file of one output; without a sink at the last stage there is none."""
 
     def __init__(self, store: Store, batch: Batch) -> None:
-        names = lookup.stage_names(batch)
+        names = stage_names(batch)
         self._batch, self._index, self._stage = batch, len(names) - 1, names[-1]
         self._sink: Files | None = sinks_of(batch).get(self._index)
         self._staged: Evidence | None = None

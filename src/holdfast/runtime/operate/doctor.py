@@ -22,7 +22,6 @@ from holdfast.core import canonical
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import BatchId, Chunk
 from holdfast.core.plain import Plain
-from holdfast.runtime import lookup
 from holdfast.runtime.report import status
 from holdfast.runtime.sinks import names
 from holdfast.runtime.sinks.files import Files
@@ -262,7 +261,7 @@ def check_history(set_back: SetBack | None) -> DoctorCheck:
     if set_back is None:
         return _ok("history", "the file was never set back")
     advice = "a backup was put back, or the write-ahead log was lost; what is missing is done again by the next run"
-    return _warn("history", lookup.set_back_words(set_back), advice)
+    return _warn("history", status.set_back_words(set_back), advice)
 
 
 def check_settings(settings: dict[str, Any]) -> DoctorCheck:
@@ -299,7 +298,7 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> DoctorChec
     for chunk in found:
         of_batch.setdefault(chunk.batch, []).append(chunk)
     orphaned = sum(
-        status.count_of(store, batch, of_batch[batch.id], now=now).orphaned
+        status.standing_of(store, batch, of_batch[batch.id], now=now).counts.orphaned
         for batch in store.batches()
         if batch.id in of_batch
     )

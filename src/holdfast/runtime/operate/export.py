@@ -24,6 +24,7 @@ from typing import IO, Any, Literal, NamedTuple
 import msgspec
 
 from holdfast.core import canonical, errors
+from holdfast.core.course import stage_names
 from holdfast.core.errors import Conflict, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Key, Output, State, StoredItem
 from holdfast.core.plain import Plain
@@ -291,7 +292,7 @@ class ExportSummary(Plain):
 
 def results(store: Store, batch: Batch) -> Iterator[Exported]:
     """Every item that is done, in order, with what the last stage made of it."""
-    last = len(lookup.stage_names(batch)) - 1
+    last = len(stage_names(batch)) - 1
     reader = OutputReader(sinks_of(batch))
     outputs = iter(each_output(store, batch.id, stage=last))
     output = next(outputs, None)
@@ -311,7 +312,7 @@ def rows(store: Store, batch: Batch, state: State) -> Iterator[dict[str, Any]]:
         for each in results(store, batch):
             yield {"key": each.key, "n": each.number, "output": msgspec.Raw(each.output)}
         return
-    names = lookup.stage_names(batch)
+    names = stage_names(batch)
     for item in each_item(store, batch.id, state=state):
         place = item.place
         yield {

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core import canonical
 from holdfast.core.acts import change_of
+from holdfast.core.course import stage_names
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import OUTPUT_BYTES
@@ -28,7 +29,7 @@ from holdfast.stores.base import Store, each_item, lineage
 def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> Preview:
     """What `operations.reset` would do now. Nothing is changed."""
     target = lookup.stage_numbered(batch, to_stage)
-    name = lookup.stage_names(batch)[target]
+    name = stage_names(batch)[target]
     chunks = store.chunks(batch.id)
     if item is None:
         return _of_batch(store, batch, name, target, [chunk for chunk in chunks if may_have_begun(chunk)])
@@ -126,7 +127,7 @@ def redrive(
 ) -> ActResult:
     """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
     lifecycle.check_goes_on(store, batch)
-    stages = len(lookup.stage_names(batch))
+    stages = len(stage_names(batch))
 
     def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
@@ -142,7 +143,7 @@ def discard(
     store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> ActResult:
     """Give dead letters up, those named or all of them: they count as cancelled from now on."""
-    stages = len(lookup.stage_names(batch))
+    stages = len(stage_names(batch))
 
     def decide(item: StoredItem) -> Change | str:
         if item.place.state is not State.DEAD:
@@ -158,7 +159,7 @@ def resolve(
     """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
     keeps its outputs in files, the output becomes such a file. It has to fit what the last stage returns, as far as
     that is known: from `stage`, else from what the batch remembers."""
-    stages = len(lookup.stage_names(batch))
+    stages = len(stage_names(batch))
     data = None if output is None else fitted(store, batch, check_output(output), stage)
     facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
     file = OutputByHand(store, batch) if data is not None else None
@@ -189,7 +190,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
     if item is not None:
         found = lookup.item_named(store, batch, item)
         if target > found.place.stage:
-            here, there = (lookup.stage_title(lookup.stage_names(batch), at) for at in (found.place.stage, target))
+            here, there = (lookup.stage_title(stage_names(batch), at) for at in (found.place.stage, target))
             raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
         held = any(chunk.lo <= found.n < chunk.hi and owners.is_live(chunk, store.now()) for chunk in chunks)
         decide = _Reset(store, batch, target, by, in_flight=held)
@@ -223,7 +224,7 @@ class _Reset:
     def __init__(self, store: Store, batch: Batch, target: int, by: By, *, in_flight: bool) -> None:
         self._store, self._batch, self._target, self._by = store, batch, target, by
         self._in_flight = in_flight
-        self._stages = len(lookup.stage_names(batch))
+        self._stages = len(stage_names(batch))
 
     def __call__(self, item: StoredItem) -> Change | str:
         place = item.place

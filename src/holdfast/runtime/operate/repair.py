@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
+from holdfast.core.course import stage_names
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch
 from holdfast.core.states import keeps_outputs
@@ -26,7 +27,7 @@ COLUMNS = {"item": "item", "to_stage": "begins again at", "why": "why"}
 
 def preview_repair(batch: Batch, found: Reconciliation, findings: Findings) -> Preview:
     """What would go back, and where to. Nothing is changed."""
-    names, by_stage = lookup.stage_names(batch), Counter[str]()
+    names, by_stage = stage_names(batch), Counter[str]()
     first: list[dict[str, str]] = []
     for worst in _by_item(findings):
         assert worst.stage is not None
@@ -61,7 +62,7 @@ def check_share(wanted: Preview, share: float) -> None:
 def repair(store: Store, batch: Batch, findings: Findings, by: By) -> ActResult:
     """Send every item back whose output is missing or different, each guarded by the state it was found in."""
     check_goes_on(store, batch)
-    stages, changed, moved_on = len(lookup.stage_names(batch)), 0, 0
+    stages, changed, moved_on = len(stage_names(batch)), 0, 0
     for group in grouped(_by_item(findings)):
         items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
         landed = send_back(store, batch, items, by).changed

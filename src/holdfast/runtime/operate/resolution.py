@@ -201,7 +201,7 @@ def _groups(found: Iterator[Orphan]) -> Iterator[list[Orphan]]:
 
 
 def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> Place | str:
-    stages = len(lookup.stage_names(batch))
+    stages = len(course.stage_names(batch))
     return core.resolve_orphan(orphan.place, strategy, stages=stages, reason=reason, course=batch.course)
 
 

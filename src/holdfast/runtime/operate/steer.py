@@ -16,7 +16,6 @@ from holdfast.core.limits import ITEMS
 from holdfast.core.model import Batch, Change, Course, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
-from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Acts, By, Preview
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
@@ -102,7 +101,7 @@ def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = Fals
 
 def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: By, code: str, *, seize: bool) -> None:
     """Cancel items. The fence rises where there was an owner."""
-    stages = len(lookup.stage_names(batch))
+    stages = len(course.stage_names(batch))
 
     def change(item: StoredItem) -> Change:
         place = move(item.place, Transition.CANCEL, stages=stages, code=code, reason=by.reason)

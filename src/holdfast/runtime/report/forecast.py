@@ -10,11 +10,11 @@ from fractions import Fraction
 from typing import ClassVar, NamedTuple
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import stage_names
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import RATE_PAUSE
 from holdfast.core.model import Batch, Chunk, State
 from holdfast.core.plain import Plain
-from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
 from holdfast.runtime.report.attempts import ENDS, was_run
 from holdfast.stores.base import Store
@@ -206,9 +206,9 @@ def forecast(
 
 def teacher(store: Store, batch: Batch) -> Batch | None:
     """Another batch to learn from while nothing is known of this one: the last of its pipeline with these stages."""
-    names = lookup.stage_names(batch)
+    names = stage_names(batch)
     like = [other for other in store.batches() if other.pipeline == batch.pipeline and other.name != batch.name]
-    return next((other for other in reversed(like) if other.admitted and lookup.stage_names(other) == names), None)
+    return next((other for other in reversed(like) if other.admitted and stage_names(other) == names), None)
 
 
 RATE_ENTRIES = 200
@@ -334,7 +334,7 @@ def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Itera
 
 def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:
     """Return how many items have to run at each stage, judged by where the first pending ones are."""
-    stages, sample = len(lookup.stage_names(batch)), Counter[int]()
+    stages, sample = len(stage_names(batch)), Counter[int]()
     for chunk in chunks:
         if chunk.pending and sample.total() < SAMPLED_ITEMS:
             some = store.items(batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=SAMPLED_ITEMS)

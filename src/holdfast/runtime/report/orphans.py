@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from holdfast.core import acts as core
 from holdfast.core import canonical, journal, lease, retry
 from holdfast.core.acts import OrphanFacts, OrphanKind
+from holdfast.core.course import stage_names
 from holdfast.core.limits import BLAME_ENTRIES, ORPHAN_GRACE, SUSPECT
 from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem
 from holdfast.core.plain import Plain
@@ -201,7 +202,7 @@ class Eye:
         self.now, self.chunks = store.now(), store.chunks(batch.id)
         self._activity = Activity.of(store, batch, self.chunks, now=self.now, is_dead=is_dead)
         self._patience = Patience.of(batch)
-        self._names = lookup.stage_names(batch)
+        self._names = stage_names(batch)
         self._burials = Burials(store, batch)
 
     def look(self, family: list[Chunk]) -> Iterator[Orphan]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from holdfast.core import canonical, course, journal
-from holdfast.core.course import End, kind_of, to_note
+from holdfast.core.course import End, to_note
 from holdfast.core.errors import StoreError
 from holdfast.core.limits import FINDINGS
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, Kind, State
@@ -136,10 +136,10 @@ class _Reconciler:
 
     def _conclude(self, batch: Batch, chunks: Sequence[Chunk], seen: Observer | None) -> Reconciliation:
         now = self._store.now()
-        counts = status.count_of(self._store, batch, chunks, now=now)
+        counts, _, kind, end = status.standing_of(self._store, batch, chunks, now=now)
         states = {name: getattr(counts, name) for name in Recorded.__struct_fields__}
         keys = self._source.keys if self._source is not None else None
-        stopped = status.end_of_batch(self._store, batch, counts, now) is End.STOPPED
+        stopped = end is End.STOPPED
         read = batch.ingested_at is not None or batch.course is Course.CANCELLED or stopped
         return conclude(
             batch,
@@ -151,7 +151,7 @@ class _Reconciler:
                 keys=keys,
                 total=batch.expected,
                 closed=batch.closed_at is not None,
-                scanned=kind_of(batch, chunks) is Kind.PARTITIONS,
+                scanned=kind is Kind.PARTITIONS,
             ),  # fmt: skip
             recorded=Recorded(**states),
             observed=self._observed(seen),

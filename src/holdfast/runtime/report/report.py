@@ -10,7 +10,7 @@ from holdfast.core import canonical
 from holdfast.core.counts import StateCounts, Totals
 from holdfast.core.course import EMPTY, FINDINGS, OVER_TOLERANCE, End, word_of
 from holdfast.core.errors import Incomplete, UsageError
-from holdfast.core.model import Chunk, Course, Key, Kind, State
+from holdfast.core.model import Batch, Chunk, Course, Key, Kind, State
 from holdfast.core.plain import Plain
 from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
@@ -315,20 +315,20 @@ class Report(Plain):
     @staticmethod
     def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
         """How a batch stands, without a run."""
-        return make(pipeline, pipeline.store, batch, run=None, reason="", tolerated=0)
+        named = lookup.batch_named(pipeline.store, batch)
+        return make(pipeline, pipeline.store, named, run=None, reason="", tolerated=0)
 
 
 def _restore(facts: dict[str, Any]) -> Report:
     return Report(**{**facts, "stages": _frozen(facts["stages"])})
 
 
-def make(pipeline: "PipelineDefinition", store: Store, name: str, *, run: Figures | None, reason: str,
+def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Figures | None, reason: str,
          tolerated: int | float | Tolerance, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
          failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
-    """The report of a batch as it stands in the store."""
-    batch = lookup.batch_named(store, name)
+    """The report of a batch as it stands in the store; `batch` was read just now."""
     now, named = status.snapshot(store, batch, brief=True), pipeline.store_name
     if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is Course.PAUSED else now.halted
@@ -344,7 +344,7 @@ def make(pipeline: "PipelineDefinition", store: Store, name: str, *, run: Figure
         why = f"{why} {many(unverified, 'output')} could not be verified."
     return Report(
         pipeline=pipeline.name,
-        batch=name,
+        batch=batch.name,
         state=state,
         why=why if named is None else naming_store(why, named),
         counts=now.counts,
@@ -353,11 +353,11 @@ def make(pipeline: "PipelineDefinition", store: Store, name: str, *, run: Figure
         this_run=_this_run(run, rewound, now.counts.done),
         saved=_saved(store, run, store.chunks(batch.id) if began_with else (), began_with, len(now.stages)),
         dead=_dead(store, batch.id, now.stages) if now.counts.dead else (),
-        stages=_frozen(lifecycle.completed_stages(store, batch)),
+        stages=_frozen(_completed(pipeline, store, batch)),
         tolerated=allowed,
         warnings=(
             *_told_once(warnings, now.blame),
-            *filter(None, [lookup.set_back_note(store, batch)]),
+            *filter(None, [status.set_back_note(store, batch)]),
             *(findings.warnings() if findings is not None else ()),
         ),
         findings=tuple(findings.listed) if findings is not None else (),
@@ -370,6 +370,12 @@ def make(pipeline: "PipelineDefinition", store: Store, name: str, *, run: Figure
         _pipeline=pipeline,
         _store=named,
     )
+
+
+def _completed(pipeline: "PipelineDefinition", store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
+    """What is on record of complete stages: that is written where they have hooks, else it need not be looked for."""
+    has_hooks = any(stage.hooks.after.functions for stage in pipeline.stages)
+    return lifecycle.completed_stages(store, batch) if has_hooks else {}
 
 
 def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:

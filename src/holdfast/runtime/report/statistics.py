@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import stage_names
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import HELD_NUMBERS
 from holdfast.core.model import Batch, Chunk, State
 from holdfast.core.plain import Plain
-from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_over
 from holdfast.runtime.report.attempts import (
     AttemptReader,
@@ -121,7 +121,7 @@ class _Collector:
     """Reads the journal as often as it takes."""
 
     def __init__(self, store: Store, batch: Batch, held: int) -> None:
-        self._names = lookup.stage_names(batch)
+        self._names = stage_names(batch)
         self._reader = AttemptReader(store, store.chunks(batch.id))
         self._room = Room(held)
         self._columns: dict[tuple[int, str], Column] = {}

@@ -3,17 +3,17 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
 from typing import ClassVar
 
 from holdfast.core import acts
-from holdfast.core.counts import StateCounts, Totals, count, totals
-from holdfast.core.course import ENDED, End, end_of, kind_of, word_of
+from holdfast.core.counts import BatchStanding, StateCounts, Totals, stand
+from holdfast.core.course import ENDED, End, stage_names, word_of
 from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, Chunk, Counts, Course, Kind, State
 from holdfast.core.plain import Plain
-from holdfast.runtime import lookup
 from holdfast.runtime.partitions import rows_by_state
 from holdfast.runtime.report import lifecycle, orphans
 from holdfast.runtime.report.forecast import (
@@ -27,7 +27,7 @@ from holdfast.runtime.report.forecast import (
 from holdfast.runtime.report.lifecycle import Seal
 from holdfast.runtime.report.orphans import Activity, Blame
 from holdfast.stores import owners
-from holdfast.stores.base import Store, each_item
+from holdfast.stores.base import SetBack, Store, TellsHistory, each_item
 from holdfast.stores.owners import IsDead
 
 
@@ -114,8 +114,7 @@ class Status(Plain):
 def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, brief: bool = False) -> Status:
     """Return the batch as it is now. `brief`: of one with nothing left to do, without what its last commits tell."""
     chunks, now = store.chunks(batch.id), store.now()
-    counts = count_of(store, batch, chunks, now=now, is_dead=is_dead)
-    kind = kind_of(batch, chunks)
+    counts, totals, kind, end = standing_of(store, batch, chunks, now=now, is_dead=is_dead)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES)) if counts.pending or not brief else None
     is_empty = not counts.pending and lifecycle.is_empty(store, batch, chunks)
     may_continue = bool(counts.pending) or batch.ingested_at is None
@@ -133,11 +132,11 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
         sealed_at=batch.sealed_at,
         course=batch.course,
         ends_at=batch.ends_at,
-        end=None if is_empty else end_of_batch(store, batch, counts, now),
+        end=None if is_empty else end,
         progressed_at=None if recent is None else recent.progressed_at(chunks),
-        stages=tuple(lookup.stage_names(batch)),
+        stages=tuple(stage_names(batch)),
         counts=counts,
-        totals=totals(chunks),
+        totals=totals,
         forecast=NOTHING_LEFT
         if recent is None
         else forecast_left(store, batch, chunks, recent, left=counts.pending, running=counts.running),
@@ -159,22 +158,32 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
     )
 
 
-def end_of_batch(store: Store, batch: Batch, counts: StateCounts, now: float) -> End | None:
-    """How a batch ended; None while it may continue."""
+def standing_of(
+    store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
+) -> BatchStanding:
+    """Return how a batch stands, with every item counted once and the patience that the batch was last run with."""
+    activity = cache(lambda: Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
 
     def cut_short() -> bool:
-        cancelled = each_item(store, batch.id, state=State.CANCELLED) if counts.cancelled else ()
+        any_cancelled = any(chunk.counts.cancelled for chunk in chunks)
+        cancelled = each_item(store, batch.id, state=State.CANCELLED) if any_cancelled else ()
         return any(item.place.code == ENDED for item in cancelled)
 
-    return end_of(batch, now, pending=counts.pending, dead=counts.dead, cut_short=cut_short)
+    return stand(batch, chunks, now, lambda chunk: doing(chunk, activity()), cut_short)
 
 
-def count_of(
-    store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
-) -> StateCounts:
-    """Count every item of a batch once, with the patience that the batch was last run with."""
-    activity = cache(lambda: Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
-    return count(chunks, lambda chunk: doing(chunk, activity()))
+def set_back_note(store: Store, batch: Batch | None = None) -> str:
+    """What to know of a store that was set back, where that was after the batch was opened; else nothing."""
+    told = store.set_back() if isinstance(store, TellsHistory) else None
+    if told is None or (batch is not None and batch.opened_at > told.at):
+        return ""
+    return f"{set_back_words(told)}; what was in the missing ones is done again, as far as it was work"
+
+
+def set_back_words(told: SetBack) -> str:
+    """That a store was set back, by how much, and when that was seen."""
+    seen = datetime.fromtimestamp(told.at, UTC).isoformat(sep=" ", timespec="seconds")
+    return f"the store was set back: it had {told.had:,} entries and came back with {told.has:,}, which was seen {seen}"
 
 
 def doing(chunk: Chunk, activity: Activity) -> str:

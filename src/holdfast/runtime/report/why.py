@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core import canonical, cursor, journal, retry
 from holdfast.core.acts import REVIEW
+from holdfast.core.course import stage_names
 from holdfast.core.cursor import Standing
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import FLOAT32, UINT16, unpack
@@ -72,7 +73,7 @@ class ItemOutlook:
 def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> ItemOutlook:
     """Where the item is now, and what may become of it."""
     place = item.place
-    names = lookup.stage_names(batch)
+    names = stage_names(batch)
     at = lookup.stage_title(names, place.stage)
     reset = _again(batch, item)
     match place.state:
@@ -331,7 +332,7 @@ class ItemStory(Plain):
 def tell(store: Store, batch: Batch, item: str) -> ItemStory:
     """The story of one item."""
     found = lookup.item_named(store, batch, item)
-    names = lookup.stage_names(batch)
+    names = stage_names(batch)
     line = lineage(store.chunks(batch.id), found.n)
     teller = _StoryTeller(store, batch, found, names, line)
     events = tuple(teller.events())

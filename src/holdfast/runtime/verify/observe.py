@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import stage_names
 from holdfast.core.limits import LOAD_BYTES, NAMES_HELD
 from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
 from holdfast.core.states import keeps_outputs
@@ -62,7 +63,7 @@ class Observer:
         self, store: Store, batch: Batch, chunks: Sequence[Chunk], sinks: Mapping[int, Sink], how: How
     ) -> None:
         self._store, self._batch, self._chunks, self._sinks, self._how = store, batch, chunks, sinks, how
-        self._names = lookup.stage_names(batch)
+        self._names = stage_names(batch)
         self._last = len(self._names) - 1
         self._moving = any(chunk.owner is not None for chunk in chunks)
         self._page = PAGE if how == "files" or self._last in sinks else FIRST_PAGE
@@ -233,7 +234,7 @@ class Extras:
 
     def __init__(self, store: Store, batch: Batch, sinks: Mapping[int, Files], seen: Observer) -> None:
         self._store, self._batch, self._seen = store, batch, seen
-        self._stages = lookup.stage_names(batch)
+        self._stages = stage_names(batch)
         self._sinks = {stage: sink for stage, sink in sinks.items() if not self._is_taken(stage, sink)}
         self.leftovers = 0
         """Staged files of items whose output at that stage is recorded: of an owner that was fenced out, mostly."""

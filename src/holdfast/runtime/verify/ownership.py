@@ -13,9 +13,9 @@ name alike are found out by the sink (`sinks/rivals.py`), which needs a note of 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Literal
 
+from holdfast.core.course import stage_names
 from holdfast.core.errors import Refused, StoreError
 from holdfast.core.model import Batch
-from holdfast.runtime import lookup
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.journal import first_hash
 from holdfast.runtime.sinks.base import Evidence
@@ -144,7 +144,7 @@ def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
     """Tell sinks which batch asks them, so that they know its files from those of others."""
     files = [sink for sink in sinks.values() if isinstance(sink, Files)]
     if files:
-        owner = _RecordedFiles(holder_of(store, batch), store, batch, lookup.stage_names(batch))
+        owner = _RecordedFiles(holder_of(store, batch), store, batch, stage_names(batch))
         for sink in files:
             sink.know(owner)
 
@@ -290,7 +290,7 @@ class _NamesClaim:
         found: NamesHolder | None = None
         for batch in self._others():
             for index, sink in sinks_of(batch).items():
-                its = sink.names_of(lookup.stage_names(batch)[index], batch.name)
+                its = sink.names_of(stage_names(batch)[index], batch.name)
                 evidence = _has_files(self.store, batch, index) if its.path == self.names.path else None
                 if evidence is None:
                     continue
@@ -321,7 +321,7 @@ def _note_older(claim: _NamesClaim) -> None:
         if batch.name == claim.me.batch or not (its.startswith(lead) or lead.startswith(its)):
             continue
         for index, sink in sinks_of(batch).items():
-            held = sink.names_of(lookup.stage_names(batch)[index], batch.name)
+            held = sink.names_of(stage_names(batch)[index], batch.name)
             if sink.template == template and held.note() is None and _has_files(claim.store, batch, index):
                 with held.in_turn() as is_writable:
                     if is_writable and held.note() is None:

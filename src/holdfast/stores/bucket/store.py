@@ -20,6 +20,7 @@ from holdfast.core.errors import CommitUnknown, Refused, StoreError, StoreUnavai
 from holdfast.core.ingest import Known
 from holdfast.core.limits import BUCKET_ITEMS
 from holdfast.core.model import (
+    LANDED,
     Act,
     Admitted,
     Batch,
@@ -38,12 +39,13 @@ from holdfast.core.model import (
     Lease,
     NewItem,
     Output,
+    Receipt,
     State,
     StoredItem,
     Want,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import LANDED, Capabilities, Idle, Receipt, find_batch, lineage, receipt_of
+from holdfast.stores.base import Capabilities, Idle, find_batch, lineage, unwritten
 from holdfast.stores.bucket import documents, names
 from holdfast.stores.bucket.batches import TURNS, BatchDocuments
 from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
@@ -117,7 +119,7 @@ class BucketStore:
             entry = journal.link_batch(document.batch, change.kind, change.body, actor, facts.now)
             try:
                 written = self._batches.write(
-                    held, documents.amended(document, change), entry, faults.amendment(change.kind)
+                    held, documents.amended(document, change), entry, faults.AMENDMENTS.get(change.kind, faults.NOTE)
                 )
             except Raced:
                 continue
@@ -425,7 +427,7 @@ class BucketStore:
     def _refusal(self, held: HeldDocument[ChunkDocument], commit: Commit, *, is_sealed: bool) -> Receipt:
         """Why a commit does not land now, or that it did before: the chain is asked before owner and fence are."""
         if self._chains.has(held.document.chunk, commit.id):
-            return receipt_of(settle.Judged(commit))
+            return unwritten(settle.Judged(commit))
         chunk = held.document.chunk
         sealed = is_sealed or self._batches.known(chunk.batch).document.batch.sealed_at is not None
         return Receipt(landed=False, reason=settle.guard_of(chunk, sealed=sealed).refusal(commit))

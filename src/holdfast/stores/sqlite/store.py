@@ -35,13 +35,14 @@ from holdfast.core.model import (
     Lease,
     NewItem,
     Output,
+    Receipt,
     State,
     StoredEvent,
     StoredItem,
     Want,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, Receipt, SetBack, further, receipt_of
+from holdfast.stores.base import Capabilities, Idle, SetBack, further, unwritten
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.file import SqliteFile
 from holdfast.stores.sqlite.rows import (
@@ -144,7 +145,7 @@ class SqliteStore:
             change = decide(facts)
             if change is None:
                 return course.Amended(batch=found, written=False)
-            db.point = faults.amendment(change.kind)
+            db.point = faults.AMENDMENTS.get(change.kind, faults.NOTE)
             after = change.batch
             if after != found:
                 row = (after.definition, course.stage_count(after.definition), after.course, after.ends_at,
@@ -402,7 +403,7 @@ class SqliteStore:
                 landing.append(Landing(*each, entry, now))
         for some in _of_different_chunks(landing):
             self._write_commits(db, some)
-        return [receipt_of(verdict) for verdict in judged]
+        return [verdict.receipt if verdict.lands else unwritten(verdict) for verdict in judged]
 
     def _write_commits(self, db: SqliteFile, landing: Sequence[Landing]) -> None:
         reached = [rows_of_checkpoints(each.commit.batch, each.commit.checkpoints, each.at) for each in landing]

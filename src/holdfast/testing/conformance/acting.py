@@ -6,9 +6,8 @@ import pytest
 from holdfast.core import journal
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Acted, Moved, decode_header
-from holdfast.core.model import Act, BatchId, Change, CommitRefusal, ItemNo, Output, State
+from holdfast.core.model import Act, BatchId, Change, CommitRefusal, ItemNo, Output, Receipt, State
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Receipt
 from holdfast.testing.conformance.kit import STAGES, Kit, answer, cancel, done, failed, new_item, proves, redrive, reset
 
 

@@ -6,8 +6,8 @@ from holdfast.core.course import Barrier, to_steer
 from holdfast.core.journal import LIFTED, Claimed, Snapshot
 from holdfast.core.lease import Trial, trial_of
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Act, Change, Claim, Course, ItemNo, State
-from holdfast.stores.base import Idle, Receipt
+from holdfast.core.model import Act, Change, Claim, Course, ItemNo, Receipt, State
+from holdfast.stores.base import Idle
 from holdfast.testing.conformance.kit import (
     LEASE,
     Kit,

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.journal import Checkpointed, decode_header
-from holdfast.core.model import ChunkId, Claim, CommitRefusal, Counts, State
-from holdfast.stores.base import Receipt, has_landed
+from holdfast.core.model import ChunkId, Claim, CommitRefusal, Counts, Receipt, State
+from holdfast.stores.base import has_landed
 from holdfast.testing.conformance.kit import LEASE, Kit, deferred, done, failed, output_of, proves, reset, skipped
 
 

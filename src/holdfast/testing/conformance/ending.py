@@ -10,8 +10,8 @@ from holdfast.core.canonical import encode
 from holdfast.core.course import Amended, Barrier, basis, cover, to_note, to_reopen, to_steer
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Reopened, Sealed, Steered
-from holdfast.core.model import Act, BatchId, Course, Event, ItemNo
-from holdfast.stores.base import Receipt, chunk_of, is_settled, outbox_of
+from holdfast.core.model import Act, BatchId, Course, Event, ItemNo, Receipt
+from holdfast.stores.base import chunk_of, is_settled, outbox_of
 from holdfast.testing.conformance.kit import Kit, done, needs, proves, reset
 
 NOBODY = BatchId(99)

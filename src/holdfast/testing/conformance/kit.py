@@ -27,6 +27,7 @@ from holdfast.core.model import (
     Kind,
     NewItem,
     Place,
+    Receipt,
     State,
     Want,
     chain_of_batch,
@@ -35,7 +36,7 @@ from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle, start
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
 

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Checkpoint, ChunkId, CommitRefusal, ItemNo, Kind
-from holdfast.stores.base import Receipt, chunk_of, each_item
+from holdfast.core.model import Checkpoint, ChunkId, CommitRefusal, ItemNo, Kind, Receipt
+from holdfast.stores.base import chunk_of, each_item
 from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, new_item, proves, reset
 
 LANDED = [Receipt(landed=True)]

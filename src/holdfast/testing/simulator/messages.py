@@ -13,7 +13,7 @@ from holdfast.core import ingest, journal
 from holdfast.core.errors import CommitUnknown, HoldfastError, Refused, StoreError
 from holdfast.core.lease import Trial, trial_of
 from holdfast.core.limits import ORPHAN_GRACE
-from holdfast.core.model import Claim, Commit, CommitRefusal, Item, ItemNo, Lease, State, StoredItem, Want
+from holdfast.core.model import Claim, Commit, CommitRefusal, Item, ItemNo, Lease, Receipt, State, StoredItem, Want
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.core.settle import Settled
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
@@ -21,7 +21,7 @@ from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
 from holdfast.runtime.engine.handover import TIME_UP, BroughtOn, Handover
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.leases import Heartbeat
-from holdfast.stores.base import Idle, Receipt, Store
+from holdfast.stores.base import Idle, Store
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import cut_off, effect_of, handle, look_first, seconds_of
 from holdfast.testing.simulator.network import CommitConnection

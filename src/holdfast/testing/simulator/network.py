@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.errors import StoreError, StoreUnavailable
-from holdfast.core.model import Commit
-from holdfast.stores.base import Receipt, Store, has_landed
+from holdfast.core.model import Commit, Receipt
+from holdfast.stores.base import Store, has_landed
 from holdfast.stores.buckets.base import Found, ListedObject, ObjectMark, WriteLost, WriteUnknown
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.plan import LEASE, WorldPlan

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core import journal, settle
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import carries_blame
-from holdfast.core.model import Claim, Commit, Item, Lease, Want
+from holdfast.core.model import Claim, Commit, Item, Lease, Receipt, Want
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
@@ -34,7 +34,7 @@ from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.leases import Sending
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.runtime.engine.worker import note_pause
-from holdfast.stores.base import Idle, Receipt, find_batch
+from holdfast.stores.base import Idle, find_batch
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.conduct import PauseOracle, ProcessOracle, RunOracle, SliceOracle, TimeOracle
 from holdfast.testing.simulator.handlers import effect_of

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from holdfast.core import canonical, journal
+from holdfast.core.course import stage_names
 from holdfast.core.model import Batch, Chunk, Entry, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
@@ -161,7 +162,7 @@ def _entries(store: Store, batch: Batch, chunks: list[Chunk]) -> Iterator[Entry]
 
 def _items(store: Store, batch: Batch) -> Iterator[dict[str, Any]]:
     """Items with the digests of what is kept of them, read side by side with their outputs."""
-    names = lookup.stage_names(batch)
+    names = stage_names(batch)
     outputs = iter(each_output(store, batch.id))
     waiting = next(outputs, None)
     for item in each_item(store, batch.id, hi=batch.admitted):

@@ -32,6 +32,8 @@ from bench.measure import PREPARED_SEED, folder, last_line
 
 ROUNDS = 9
 TREES = ROOT / "build" / "against"
+BY_HAND = ("bare", "floor", "hand-written", "script", "naive", "atomic", "by hand")
+"""How the labels of what Holdfast is held against begin."""
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ def chosen(names: Sequence[str], size: Size) -> Iterator[tuple[str, Probe]]:
     """Yield the probes of Holdfast itself; those under strace are counted elsewhere, not timed."""
     for name in names:
         for probe in CASES[name](size).probes:
-            if probe.peer is None and not probe.traced and callable(probe.run) and "oldfast" in probe.label:
+            if probe.peer is None and not probe.traced and callable(probe.run) and not probe.label.startswith(BY_HAND):
                 yield name, probe
 
 

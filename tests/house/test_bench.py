@@ -126,6 +126,8 @@ def test_ratios_are_told_by_their_median_and_without_the_lowest_and_the_highest(
 
 
 def test_a_tree_is_held_against_an_earlier_one_by_the_probes_of_holdfast_alone() -> None:
-    labels = [probe.label for _, probe in chosen(["throughput", "alone", "scan"], Size(quick=True))]
-    assert labels
-    assert all("Holdfast" in label for label in labels)
+    probes = [probe for _, probe in chosen(list(CASES), Size(quick=True))]
+    by_hand = ("bench.floor", "bench.script")
+    assert {probe.label for probe in probes} >= {"Holdfast", "chunks of 10", "holdfast status"}
+    assert not [probe.label for probe in probes if probe.peer or probe.traced or probe.run.__module__ in by_hand]
+    assert not [probe.label for probe in probes if "by hand" in probe.label or probe.label.startswith("bare")]

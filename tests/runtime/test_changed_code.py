@@ -1,9 +1,14 @@
 """The code or the configuration of a stage changed since the batch was last run: kept, run again, or refused."""
 
+import argparse
+import dataclasses
+import inspect
+import json.decoder
 import logging
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +19,7 @@ from holdfast.core import canonical, journal
 from holdfast.core.model import State, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import By
+from holdfast.runtime.define import stage
 from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.audit import verify
@@ -112,6 +118,18 @@ def test_comments_layout_docstrings_and_decorators_do_not_count() -> None:
         return n + 2
 
     assert code_of(plain) != first
+
+
+@pytest.mark.parametrize("module", [argparse, dataclasses, json.decoder, logging], ids=lambda module: module.__name__)
+def test_the_code_is_what_inspect_calls_the_source(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found by a parser, because the tokenizer of `inspect` keeps a first run waiting."""
+    classes = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
+    functions = [each for place in (module, *classes) for each in vars(place).values() if inspect.isfunction(each)]
+    found = [code_of(function) for function in functions]
+    own = [each for each in functions if each.__module__ == module.__name__ and each.__name__ != "<lambda>"]
+    assert all(map(stage._text_of, own))
+    monkeypatch.setattr(stage, "_text_of", lambda _: "")
+    assert found == [code_of(function) for function in functions]
 
 
 def test_a_text_in_the_middle_of_a_function_counts() -> None:

@@ -49,6 +49,13 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
     return SqliteStore(path)
 
 
+def preload(where: "str | Path | Store | None" = None) -> None:
+    """Load what a store in a file needs, without opening it: a run does not wait for imports then."""
+    where = _named(where)
+    if isinstance(where, Path) or (isinstance(where, str) and (":" not in where or where.startswith("sqlite:"))):
+        import holdfast.stores.sqlite  # noqa: F401 - it is there from now on
+
+
 def path_of(where: "str | Path | Store | None" = None) -> Path | None:
     """The file in which a store is or would be; None where it is in memory, in a bucket, or open already."""
     where = _named(where)

@@ -20,7 +20,7 @@ from holdfast.runtime.sinks.base import Sink
 from holdfast.runtime.sources.base import Source
 from holdfast.runtime.text import Duration
 from holdfast.stores.base import Store
-from holdfast.stores.open import is_there, open_store, path_of
+from holdfast.stores.open import is_there, open_store, path_of, preload
 
 Function = Callable[..., Any]
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -170,6 +170,7 @@ class PipelineDefinition:
     def use_store(self, where: str | Path | Store | None) -> None:
         """Keep the state there; the command's `--store` calls this, whatever the definition says."""
         self._where, self._store = where, None
+        preload(where)
         named = isinstance(where, str | Path) and not str(where).startswith("memory:")
         self.store_name = str(where) if named else None
         """The store as it is named, for commands that can be pasted; None where the default holds, or nobody else can

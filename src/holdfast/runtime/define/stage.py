@@ -3,6 +3,7 @@
 import ast
 import functools
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ def code_of(function: Callable[..., Any]) -> str:
         return canonical.fingerprint([code_of(function.func), _bound(function)])
     named = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:
-        text = inspect.getsource(named)
+        text = _text_of(named) or inspect.getsource(named)
     except (OSError, TypeError):
         return canonical.fingerprint(getattr(function, "__qualname__", repr(type(function))))
     try:
@@ -41,6 +42,32 @@ def code_of(function: Callable[..., Any]) -> str:
     except SyntaxError:  # a lambda in the middle of a call, for example
         return canonical.fingerprint(text)
     return canonical.fingerprint(_bare(tree))
+
+
+def _text_of(function: Any) -> str:
+    """The lines of a plain function in its file, found by a parser: `inspect` has a tokenizer for that which takes as
+    long to be loaded as a run to begin. Empty where they are not to be found in this way."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_name == "<lambda>":
+        return ""
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))
+    last = _last_lines("".join(lines)).get((code.co_name, code.co_firstlineno))
+    return "".join(lines[code.co_firstlineno - 1 : last]) if last is not None else ""
+
+
+@functools.lru_cache(maxsize=4)
+def _last_lines(text: str) -> dict[tuple[str, int], int]:
+    """The last line of every function in a file, by its name and its first line."""
+    try:
+        nodes = ast.walk(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return {}
+    found = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {
+        (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node.end_lineno or node.lineno
+        for node in found
+    }
 
 
 def _bare(node: Any) -> Any:

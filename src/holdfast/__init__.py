@@ -37,15 +37,27 @@ if TYPE_CHECKING:
         UndoRefused,
         UsageError,
     )  # fmt: skip
+    from holdfast.core.model import State
     from holdfast.core.verify import Finding, Reconciliation
+    from holdfast.runtime.acts import ActResult, BatchChange, Preview
     from holdfast.runtime.define.context import Context, DeadLetter, Segment
-    from holdfast.runtime.define.policy import Breaker, Budget, Retry, Tolerance
+    from holdfast.runtime.define.policy import Breaker, Budget, Retry
     from holdfast.runtime.define.stage import Stage
+    from holdfast.runtime.events import Undelivered
     from holdfast.runtime.functions import lambda_handler
+    from holdfast.runtime.handles.batch import BatchHandle
+    from holdfast.runtime.handles.cursors import CursorHandle
+    from holdfast.runtime.handles.doctor import doctor, fault_points
+    from holdfast.runtime.handles.imports import import_checkpoints, import_outputs, import_pages, import_poller
+    from holdfast.runtime.handles.items import DeadLetters, FoundOrphans, ItemHandle
+    from holdfast.runtime.handles.store import NumberedEvent, StoreHandle, open  # noqa: A004 - hf.open
     from holdfast.runtime.message import Processed
     from holdfast.runtime.pipeline import Pipeline
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.report.report import Report, Result
+    from holdfast.runtime.report.statistics import Statistics
+    from holdfast.runtime.report.status import Status
+    from holdfast.runtime.report.why import ItemStory
     from holdfast.runtime.scan.scan import Scan, ScanReport
     from holdfast.runtime.scan.tick import Tick
     from holdfast.runtime.scan.walk import Part
@@ -70,27 +82,118 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bad", "Breaker", "Budget", "ChainBroken", "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "Damaged",
-    "DeadLetter", "Defer", "DefinitionChanged", "DiedAlike", "File", "Files", "Finding", "FingerprintChanged", "Folder",
-    "HoldfastError", "Incomplete", "Interrupted", "JsonLines", "LeaseLost", "NotConverged", "NotOurs", "Object",
-    "Objects", "Pages", "Parquet", "Part", "PayloadChanged", "Permanent", "Pipeline", "Plan", "Processed", "Query",
-    "Readable", "Reader", "Reconciliation", "Refused", "Report", "ResourceError", "Result", "Retry", "Scan",
-    "ScanReport", "SchemaTooNew", "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage",
-    "StoreError", "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick", "Tolerance", "Transient",
-    "UndoRefused", "UsageError", "lambda_handler",
+    "ActResult",
+    "Bad",
+    "BatchChange",
+    "BatchHandle",
+    "Breaker",
+    "Budget",
+    "ChainBroken",
+    "CommitUnknown",
+    "Conflict",
+    "Context",
+    "Csv",
+    "Cursor",
+    "CursorHandle",
+    "Damaged",
+    "DeadLetter",
+    "DeadLetters",
+    "Defer",
+    "DefinitionChanged",
+    "DiedAlike",
+    "File",
+    "Files",
+    "Finding",
+    "FingerprintChanged",
+    "Folder",
+    "FoundOrphans",
+    "HoldfastError",
+    "Incomplete",
+    "Interrupted",
+    "ItemHandle",
+    "ItemStory",
+    "JsonLines",
+    "LeaseLost",
+    "NotConverged",
+    "NotOurs",
+    "NumberedEvent",
+    "Object",
+    "Objects",
+    "Pages",
+    "Parquet",
+    "Part",
+    "PayloadChanged",
+    "Permanent",
+    "Pipeline",
+    "Plan",
+    "Preview",
+    "Processed",
+    "Query",
+    "Readable",
+    "Reader",
+    "Reconciliation",
+    "Refused",
+    "Report",
+    "ResourceError",
+    "Result",
+    "Retry",
+    "Scan",
+    "ScanReport",
+    "SchemaTooNew",
+    "Segment",
+    "SinkError",
+    "Skip",
+    "Source",
+    "SourceChanged",
+    "Span",
+    "Stage",
+    "State",
+    "Statistics",
+    "Status",
+    "StoreError",
+    "StoreHandle",
+    "StoreUnavailable",
+    "StoreUnusable",
+    "Superseded",
+    "Table",
+    "Tick",
+    "Transient",
+    "Undelivered",
+    "UndoRefused",
+    "UsageError",
+    "doctor",
+    "fault_points",
+    "import_checkpoints",
+    "import_outputs",
+    "import_pages",
+    "import_poller",
+    "lambda_handler",
+    "open",
 ]  # fmt: skip
 
 _HOMES = {
     "core.cursor": ("Cursor",),
+    "core.model": ("State",),
     "core.verify": ("Finding", "Reconciliation"),
+    "runtime.acts": ("ActResult", "BatchChange", "Preview"),
     "runtime.define.context": ("Context", "DeadLetter", "Segment"),
-    "runtime.define.policy": ("Breaker", "Budget", "Retry", "Tolerance"),
+    "runtime.define.policy": ("Breaker", "Budget", "Retry"),
     "runtime.define.stage": ("Stage",),
+    "runtime.events": ("Undelivered",),
     "runtime.functions": ("lambda_handler",),
+    "runtime.handles.batch": ("BatchHandle",),
+    "runtime.handles.cursors": ("CursorHandle",),
+    "runtime.handles.doctor": ("doctor", "fault_points"),
+    "runtime.handles.imports": ("import_checkpoints", "import_outputs", "import_pages", "import_poller"),
+    "runtime.handles.items": ("DeadLetters", "FoundOrphans", "ItemHandle"),
+    "runtime.handles.store": ("NumberedEvent", "StoreHandle", "open"),
     "runtime.message": ("Processed",),
     "runtime.plan": ("Plan",),
     "runtime.pipeline": ("Pipeline",),
     "runtime.report.report": ("Report", "Result"),
+    "runtime.report.statistics": ("Statistics",),
+    "runtime.report.status": ("Status",),
+    "runtime.report.why": ("ItemStory",),
     "runtime.scan.scan": ("Scan", "ScanReport"),
     "runtime.scan.tick": ("Tick",),
     "runtime.scan.walk": ("Part",),

@@ -6,6 +6,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreUnavailable
+from holdfast.runtime.operate import clones
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.scan.scan import Scan
 from holdfast.stores.bucket import BucketStore
@@ -100,7 +101,7 @@ def test_they_suffice_for_scans_too_with_what_operators_do(azurite: str) -> None
     assert (scan.tick().dead, scan.report().result) == (1, 2)
     (batch,) = store.batches("orders")
     acts.carry_out(store, batch, acts.to_beginning(store, batch), BY)
-    acts.make(store, acts.clone(store, batch, "copy"), BY)
+    clones.make(store, clones.clone(store, batch, "copy"), BY)
     rows[1] = 2
     assert (scan.tick().total, scan.tick("copy").total) == (3, 3)
     totals = Scan("totals", Rows([*range(100)]), store=store, partitions=5, every=10)

@@ -178,7 +178,7 @@ def test_status_tells_rows_cursor_and_lag_of_each_partition(app: Path, holdfast:
         (["cursor", "reset", "totals"], "pass where to"),
         (["cursor", "reset", "totals", "--to-beginning", "--to-cursor", "5"], "pass where to"),
         (["cursor", "reset", "totals", "--to-beginning", "--key", "5"], "belong to --to-cursor"),
-        (["cursor", "reset", "totals", "--to-cursor", "5", "--acc", "half"], "keep or drop"),
+        (["cursor", "reset", "totals", "--to-cursor", "5", "--acc", "half"], "is not one of"),
         (["cursor", "reset", "totals", "--to-cursor", "5", "--acc", "keep"], "2 partitions"),
         (["cursor", "reset", "totals", "7", "--to-beginning"], "has no item '7'"),
         (["reset", "totals", "--resolve"], "name the partition"),

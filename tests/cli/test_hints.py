@@ -155,7 +155,7 @@ def test_a_batch_whose_name_looks_like_an_option_can_be_named(here: Path, holdfa
     assert "3 dead letters" in holdfast(*see).out
     paused = holdfast("pause", "--store", "dashes.db", "--reason", "looked at", "--", "--all")
     (again, *_) = suggested(paused.out)
-    assert again[:4] == ["pause", "--store", "dashes.db", "--off"]
+    assert again[:4] == ["unpause", "--store", "dashes.db", "--reason"]
     assert again[-2:] == ["--", "--all"] or "--all," in again[-1] or "--all," in again, again
     status = holdfast("status", "--store", "dashes.db", "--", "--all")
     assert all("--" in each for each in suggested(status.out))

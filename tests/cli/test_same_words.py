@@ -134,7 +134,7 @@ STORIES: dict[str, tuple[Callable[[], hf.Report], str]] = {
     "some rows came": (lambda: scan(3), "complete"),
     "the budget of a scan": (lambda: scan(30, budget=hf.Budget(usd="0.35")), "paused"),
     "the budget of a pipeline": (lambda: run(range(9), budget=hf.Budget(usd="0.35")), "paused"),
-    "too many dead letters": (lambda: run([13, *range(9)], tolerate=hf.Tolerance(count=0)), "over tolerance"),
+    "too many dead letters": (lambda: run([13, *range(9)], stop_beyond=0), "over tolerance"),
     "the budget, and then its end": (halted_before_its_end_came, "stopped"),
     "the budget, a deadline, and then its end": (lambda: halted_before_its_end_came("deadline"), "stopped"),
     "the budget, a pause, and then its end": (lambda: halted_before_its_end_came("paused"), "stopped"),

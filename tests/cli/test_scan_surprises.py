@@ -280,7 +280,7 @@ def test_a_scan_that_follows_is_called_so_and_tells_how_far_it_is(followed: Path
 def test_a_clone_that_nobody_has_run_is_not_called_interrupted(app: Path, holdfast: Command) -> None:
     answer = holdfast("cursor", "clone", "totals", "copy", *AGREED)
     assert answer.code == 0
-    assert "is made" in answer.out
+    assert "will be made" in answer.out
     assert "copy    not begun" in holdfast("status").out
     assert "totals  complete with dead letters" in holdfast("status").out
 
@@ -294,7 +294,7 @@ def test_a_reset_that_spoils_a_total_stands_in_status_report_and_audit(app: Path
     assert "its total may leave rows out or count them twice" in " ".join(shown.split())
     assert "would resume after" in shown
     answer = holdfast("cursor", "reset", "totals", "1", *to, "--acc", "drop", *AGREED)
-    assert "resumes after" in answer.out
+    assert "will resume after" in answer.out
     assert "would" not in answer.out
     note = r"partition 1 was reset by ada on .*Z: because; its total may leave rows out or count them twice"
     ran = holdfast("run", "app.py:totals")
@@ -407,7 +407,7 @@ def test_buried_rows_are_not_counted_as_partitions(here: Path, holdfast: Command
     again = holdfast("dead", "redrive", "totals", "--code", "AssertionError", *AGREED)
     if again.code:
         again = holdfast("dead", "redrive", "totals", "--code", "ValueError", *AGREED)
-    assert "is tried again where it stopped" in again.out
+    assert "will be tried again where it stopped" in again.out
     second = holdfast("run", "isolated.py:totals")
     assert "All 2 partitions are accounted for" in second.out
     assert "this run 1 buried row done, 1 row in " in second.out

@@ -38,17 +38,19 @@ def course(world: World) -> Course:
 def test_a_pause_is_shown_and_lifted(world: World, holdfast: Command) -> None:
     answer = holdfast("pause", "moby-dick", *WHY)
     assert (answer.code, course(world)) == (0, Course.PAUSED)
-    assert "--off" in answer.out
+    assert "holdfast unpause" in answer.out
     assert "nothing was changed" in holdfast("pause", "moby-dick", *WHY).out
     shown = holdfast("status", "moby-dick").out
     assert "paused" in shown.splitlines()[0]
-    assert "--off" in shown
+    assert "holdfast unpause" in shown
     assert holdfast("status", "moby-dick", "--json").document["course"] == "paused"
-    assert holdfast("pause", "moby-dick", "--off", "--json", *WHY).document == {
-        "batch": "moby-dick",
-        "course": "open",
-        "changed": True,
-    }
+    lifted = holdfast("unpause", "moby-dick", "--json", *WHY).document
+    assert (lifted["act"], lifted["batch"], lifted["mode"], lifted["changed"]) == (
+        "unpaused",
+        "moby-dick",
+        "open",
+        True,
+    )
     assert course(world) is Course.OPEN
 
 
@@ -82,7 +84,7 @@ def test_cancel_ends_a_batch_and_doing_it_again_does_no_harm(world: World, holdf
     assert holdfast("status", "moby-dick", "--json").document["end"] == "cancelled"
     assert "because" in holdfast("why", "moby-dick", "rest").out
     assert holdfast("audit", "verify").code == 0
-    assert "was cancelled, for good" in holdfast("pause", "moby-dick", "--off", *WHY).err
+    assert "was cancelled, for good" in holdfast("unpause", "moby-dick", *WHY).err
 
 
 def test_cancel_leaves_what_somebody_holds_unless_told_otherwise(world: World, holdfast: Command) -> None:
@@ -111,7 +113,7 @@ def test_a_paused_batch_asked_to_run_answers_with_75(app: Path, holdfast: Comman
     answer = holdfast("run", "app.py:book", "--json")
     assert answer.code == 75
     assert (answer.document["reason"], answer.document["run_again"]) == ("paused", True)
-    assert "holdfast pause book --off" in answer.document["why"]
+    assert "holdfast unpause book" in answer.document["why"]
 
 
 def test_a_batch_gets_its_end_from_the_command_line(app: Path, holdfast: Command) -> None:
@@ -134,7 +136,7 @@ def test_a_batch_gets_its_end_from_the_command_line(app: Path, holdfast: Command
         (["--stop-beyond", "3"], 1, "over tolerance"),
         (["--stop-beyond", "10%"], 1, ""),
         (["--stop-beyond", "60%"], 0, "complete with dead letters"),
-        (["--stop-beyond", "3", "--tolerate", "3"], 2, ""),
+        (["--stop-beyond", "3", "--tolerate", "3"], 1, "over tolerance"),
         (["--stop-beyond", "0.2"], 2, ""),
         (["--stop-beyond", "many"], 2, ""),
         (["--stop-beyond", "many%"], 2, ""),
@@ -188,7 +190,7 @@ def test_a_paused_batch_says_how_to_go_on_wherever_it_is_shown(app: Path, holdfa
     holdfast("reset", "book", "0", "--yes", *WHY)
     holdfast("pause", "book", *WHY)
     for shown in (["plan", "app.py:book"], ["orphans", "book"], ["why", "book", "0"], ["status", "book"]):
-        assert "holdfast pause book --off --reason" in holdfast(*shown).out, shown
+        assert "holdfast unpause book --reason" in holdfast(*shown).out, shown
     assert "run the batch again" not in holdfast("status", "book").out
 
 

@@ -51,8 +51,8 @@ def test_the_number_of_items_is_put_on_record_and_ends_the_batch(letters: hf.Pip
     assert (refused.code, "--reason" in refused.err) == (2, True)
     found = holdfast("expect", "letters", "2", "--json", *WHY).document
     assert found == {
-        "batch": "letters", "expected": 2, "closed_at": None, "admitted": 2, "changed": True, "end": "complete",
-        "unexplained": [],
+        "act": "expected", "batch": "letters", "changed": True, "mode": "open", "expected": 2, "closed_at": None,
+        "sealed_at": None, "admitted": 2, "end": "complete", "unexplained": [],
     }  # fmt: skip
     assert holdfast("reconcile", "letters", "--seal", *WHY).code == 0
     assert "sealed" in holdfast("status", "letters").out.splitlines()[0]

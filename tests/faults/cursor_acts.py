@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from holdfast.runtime.operate import clones
 from holdfast.runtime.operate import cursors as acts
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
@@ -28,7 +29,7 @@ def begin(url: str) -> None:
 
 def _clone(store: Store) -> None:
     (found,) = store.batches("totals")
-    acts.make(store, acts.clone(store, found, "copy"), BY)
+    clones.make(store, clones.clone(store, found, "copy"), BY)
 
 
 def _reset(store: Store) -> None:

@@ -49,7 +49,7 @@ def resumed(store: str) -> dict[str, Any]:
     """Finish what is left, and ask how it stands then."""
     book, again = story.book(store), story.pages()
     story.BROKEN.discard("later")
-    _do("pause", "paused", "--off")
+    _do("unpause", "paused")
     told: dict[str, Any] = {
         "book": _ended(book.run(again, batch="book", key="name", tolerate=10, progress=False)),
         "paused": _ended(book.run(story.pages(["one", "two"]), batch="paused", key="name", progress=False)),

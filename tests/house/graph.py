@@ -1,7 +1,7 @@
 """Who imports whom: modules and rooms of the source tree, imports inside functions and for types included."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from tests.house.source import PACKAGE, Module, modules
@@ -26,27 +26,35 @@ def room_of(name: str) -> str:
     return ".".join(parts[: 2 if parts[0] in WITH_ROOMS else 1])
 
 
-def imports(module: Module, *, only_at_once: bool = False) -> Iterator[tuple[int, str]]:
-    """The modules of ours that a module imports, with the line; `only_at_once` leaves out lazy ones and types."""
-    for node in _nodes(module.tree, only_at_once=only_at_once):
+def imports(module: Module, *, only_at_once: bool = False, but_types: bool = False) -> Iterator[tuple[int, str]]:
+    """The modules of ours that a module imports, with the line; `only_at_once` leaves out lazy ones and types,
+    `but_types` only what is imported for annotations."""
+    leaves_out = _is_later if only_at_once else _is_for_types if but_types else _is_nothing
+    for node in _nodes(module.tree, leaves_out):
         for target in _targets(module, node):
             if (found := _module(target)) is not None and found != name_of(module):
                 yield node.lineno, found
 
 
-def _nodes(tree: ast.AST, *, only_at_once: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+def _nodes(tree: ast.AST, leaves_out: Callable[[ast.AST], bool]) -> Iterator[ast.Import | ast.ImportFrom]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        elif not (only_at_once and _is_later(node)):
-            yield from _nodes(node, only_at_once=only_at_once)
+        elif not leaves_out(node):
+            yield from _nodes(node, leaves_out)
 
 
 def _is_later(node: ast.AST) -> bool:
     """Whether what is in it is not run when the module is loaded."""
-    if isinstance(node, ast.If):
-        return ast.unparse(node.test) == "TYPE_CHECKING"
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    return _is_for_types(node) or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _is_nothing(_: ast.AST) -> bool:
+    return False
 
 
 def _targets(module: Module, node: ast.Import | ast.ImportFrom) -> Iterator[str]:

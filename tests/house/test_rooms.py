@@ -17,7 +17,7 @@ ORDER = (
     *("runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.partitions", "runtime.events"),
     *("runtime.define", "runtime.verify", "runtime.report", "runtime.operate", "runtime.engine"),
     *("runtime.plan", "runtime.recover", "runtime.message", "runtime.pipeline"),
-    *("runtime.scan", "runtime.functions", "runtime.importers"),
+    *("runtime.scan", "runtime.functions", "runtime.importers", "runtime.handles"),
     *("", "interfaces", "__main__", "testing"),
 )
 """The rooms in reading order. A new room is put behind all that it imports; one that is gone leaves the list."""
@@ -37,6 +37,18 @@ def test_imports_follow_the_order_of_the_rooms() -> None:
             if other in ORDER and room in ORDER and ORDER.index(room) < ORDER.index(other):
                 wrong.append(f"{module.place}:{line}: {room} imports {other}, which comes after it")
     assert not wrong, "\n  ".join(["Move down what both need, or hand it in:", *wrong])
+
+
+def test_commands_do_what_a_python_caller_can_do_and_nothing_else() -> None:
+    """They call handles and public names; what they import for annotations alone does nothing."""
+    wrong = [
+        f"{module.place}:{line}: {target}"
+        for module in modules()
+        if room_of(name_of(module)) == "interfaces"
+        for line, target in imports(module, but_types=True)
+        if not target.startswith(("interfaces", "runtime.handles", "runtime.text", "core.plain")) and target
+    ]
+    assert not wrong, "\n  ".join(["Give these a place in a handle, or call a public name:", *wrong])
 
 
 def test_no_module_is_part_of_a_cycle() -> None:

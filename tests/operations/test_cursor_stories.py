@@ -25,9 +25,9 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Conflict
 from holdfast.core.model import Batch, Claim, Kind, State, Want
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
+from holdfast.runtime.operate import clones, state_document
 from holdfast.runtime.operate import cursors as acts
-from holdfast.runtime.operate import state_document
-from holdfast.runtime.partitions import history, standings
+from holdfast.runtime.partitions import IMPORTED, history, standings
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -173,7 +173,7 @@ class Stories(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9))
     def put_back(self, which: int) -> None:
         name, data, handled = self.saved[which % len(self.saved)]
-        plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=acts.IMPORTED)
+        plan = acts.to_state(self.store, self._batch(name), data, "saved.json", kind=IMPORTED)
         for part in json.loads(data)["partitions"]:
             self._tell(name, part["key"], plan, _said(part))
             self.handled[name, part["key"]] = set(handled[part["key"]])
@@ -185,7 +185,7 @@ class Stories(RuleBasedStateMachine):
     def plant(self, which: int) -> None:
         _, data, handled = self.saved[which % len(self.saved)]
         name = self._new_name()
-        acts.make(self.store, acts.from_state(self.store, data, "saved.json", name), BY)
+        clones.make(self.store, clones.from_state(self.store, data, "saved.json", name), BY)
         highest = max(part["lease"]["fence"] for part in json.loads(data)["partitions"])
         assert all(chunk.fence > highest for chunk in self.store.chunks(self._batch(name).id))
         self._know(name)
@@ -197,7 +197,7 @@ class Stories(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3))
     def clone(self, which: int) -> None:
         name, new = self.names[which % len(self.names)], self._new_name()
-        acts.make(self.store, acts.clone(self.store, self._batch(name), new), BY)
+        clones.make(self.store, clones.clone(self.store, self._batch(name), new), BY)
         highest = max(chunk.fence for chunk in self.store.chunks(self._batch(name).id))
         assert all(chunk.fence > highest for chunk in self.store.chunks(self._batch(new).id))
         self._know(new)

@@ -11,9 +11,9 @@ from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import CommitRefusal, Course, Receipt
+from holdfast.runtime.operate import clones, state_document
 from holdfast.runtime.operate import cursor_audit as audit
 from holdfast.runtime.operate import cursors as acts
-from holdfast.runtime.operate import state_document
 from holdfast.runtime.partitions import history, remarks, standings
 from holdfast.runtime.report import overview as glance
 from holdfast.runtime.sources.base import Span
@@ -138,7 +138,7 @@ def test_every_way_to_move_a_cursor_fences_the_owner_and_stands_in_the_journal(h
     position = body.items[0].position
     assert position is not None
     assert position.rows == rows
-    acts.make(half.store, acts.clone(half.store, half.batch(), "copy"), BY)
+    clones.make(half.store, clones.clone(half.store, half.batch(), "copy"), BY)
     assert min(half.fences("copy")) > max(half.fences())
     assert half.rows("copy") == [rows]
 
@@ -204,8 +204,8 @@ def test_a_lease_is_broken_and_nothing_else_changes(half: Totals) -> None:
 
 @pytest.mark.promise("C3", "C15", "C16")
 def test_a_clone_begins_where_the_other_stands_and_neither_moves_the_other(half: Totals) -> None:
-    plan = acts.clone(half.store, half.batch(), "backfill")
-    acts.make(half.store, plan, BY)
+    plan = clones.clone(half.store, half.batch(), "backfill")
+    clones.make(half.store, plan, BY)
     assert min(half.fences("backfill")) > max(half.fences())
     assert half.batch("backfill").course is Course.OPEN
     assert half.run("backfill").result == sum(range(1000))
@@ -215,10 +215,10 @@ def test_a_clone_begins_where_the_other_stands_and_neither_moves_the_other(half:
 
 @pytest.mark.promise("C16")
 def test_a_clone_is_never_put_over_another_batch(half: Totals) -> None:
-    acts.make(half.store, acts.clone(half.store, half.batch(), "backfill"), BY)
+    clones.make(half.store, clones.clone(half.store, half.batch(), "backfill"), BY)
     for name in ("totals", "backfill"):
         with pytest.raises(Refused, match="never put over"):
-            acts.clone(half.store, half.batch(), name)
+            clones.clone(half.store, half.batch(), name)
 
 
 @pytest.mark.promise("C15", "C16")
@@ -227,7 +227,7 @@ def test_a_clone_is_never_put_over_another_batch(half: Totals) -> None:
 def test_a_clone_that_was_cut_off_delivers_nothing_until_it_is_finished(
     half: Totals, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = acts.clone(half.store, half.batch(), "backfill")
+    plan = clones.clone(half.store, half.batch(), "backfill")
 
     def die(reached: str) -> None:
         if reached == point:
@@ -236,12 +236,12 @@ def test_a_clone_that_was_cut_off_delivers_nothing_until_it_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(faults, "reach", die)
         with pytest.raises(Exception, match=r"gone|disk|store"):
-            acts.make(half.store, plan, BY)
+            clones.make(half.store, plan, BY)
     left = half.batch("backfill")
     assert left.course is Course.PAUSED
     half.run("backfill")
     assert half.seen == [], "a run takes up nothing that is half made"
-    acts.make(half.store, acts.clone(half.store, half.batch(), "backfill"), BY)
+    clones.make(half.store, clones.clone(half.store, half.batch(), "backfill"), BY)
     assert half.run("backfill").result == sum(range(1000))
     assert half.seen == [*range(400, 1000)]
 
@@ -250,7 +250,7 @@ def test_a_clone_that_was_cut_off_delivers_nothing_until_it_is_finished(
 def test_an_exported_state_that_is_imported_elsewhere_is_the_same_under_a_higher_fence(half: Totals) -> None:
     saved = exported(half)
     there = Totals(MemoryStore(), range(1000))
-    acts.make(there.store, acts.from_state(there.store, saved, "saved.json", "totals"), BY)
+    clones.make(there.store, clones.from_state(there.store, saved, "saved.json", "totals"), BY)
     before, after = json.loads(saved)["partitions"], json.loads(exported(there))["partitions"]
     for mine, theirs in zip(before, after, strict=True):
         for name in ("key", "after", "until", "expected_rows"):
@@ -301,7 +301,7 @@ def test_a_document_that_is_cut_off_foreign_or_from_the_future_changes_nothing(h
             acts.to_state(half.store, half.batch(), data, "saved.json")
     for data, error in bad[:14]:
         with pytest.raises(error):
-            acts.from_state(half.store, data, "saved.json", "another")
+            clones.from_state(half.store, data, "saved.json", "another")
     assert (half.store.batches(), half.store.chunks(half.batch().id)) == before
 
 
@@ -422,16 +422,16 @@ def test_a_fence_that_no_counting_leads_to_is_refused(half: Totals) -> None:
     with pytest.raises(Refused, match="by counting"):
         acts.to_state(half.store, half.batch(), high, "saved.json")
     with pytest.raises(Refused, match="by counting"):
-        acts.from_state(half.store, high, "saved.json", "another")
+        clones.from_state(half.store, high, "saved.json", "another")
 
 
 def test_two_who_make_one_batch_from_different_states_do_not_mix_them(half: Totals) -> None:
-    first = acts.clone(half.store, half.batch(), "backfill")
+    first = clones.clone(half.store, half.batch(), "backfill")
     acts.carry_out(half.store, half.batch(), acts.to_beginning(half.store, half.batch()), BY)
-    second = acts.clone(half.store, half.batch(), "backfill")
-    acts.make(half.store, first, BY)
+    second = clones.clone(half.store, half.batch(), "backfill")
+    clones.make(half.store, first, BY)
     with pytest.raises(Refused, match="never put over"):
-        acts.make(half.store, second, BY)
+        clones.make(half.store, second, BY)
     assert half.rows("backfill") == [400]
 
 

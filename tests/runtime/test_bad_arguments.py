@@ -39,7 +39,6 @@ RUN: dict[str, tuple[dict[str, Any], str]] = {
     "tolerating more than all": ({"tolerate": 1.5}, "tolerate=1.5"),
     "tolerating more than all in percent": ({"tolerate": "150%"}, "tolerate='150%'"),
     "tolerating a percentage of words": ({"tolerate": "x%"}, "tolerate='x%'"),
-    "tolerating none": ({"tolerate": None}, "tolerate=None"),
     "tolerating no number": ({"tolerate": math.nan}, "tolerate=nan"),
     "a deadline before now": ({"deadline": -1}, "deadline=-1"),
     "a deadline in other words": ({"deadline": "soon"}, "deadline='soon'"),

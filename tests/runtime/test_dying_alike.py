@@ -297,17 +297,17 @@ def test_a_budget_sees_what_fails(book: hf.Pipeline) -> None:
 
 @pytest.mark.promise("E7", "E2")
 def test_a_tolerance_below_it_decides_first(restart: Restart) -> None:
-    report = run(restart(typo(Calls())), range(100), workers=1, tolerate=hf.Tolerance(count=4))
+    report = run(restart(typo(Calls())), range(100), workers=1, stop_beyond=4)
     assert (report.state, report.exit_code) == ("over tolerance", 1)
     assert 5 <= report.counts.dead < ALIKE_ITEMS
 
 
 @pytest.mark.promise("E7", "E2")
-@pytest.mark.parametrize("tolerate", [hf.Tolerance(count=50), 50, "10%"])
-def test_a_tolerance_above_it_changes_nothing(restart: Restart, tolerate: Any) -> None:
+@pytest.mark.parametrize("fine", [{"stop_beyond": 50}, {"tolerate": 50}, {"tolerate": "10%"}])
+def test_a_tolerance_above_it_changes_nothing(restart: Restart, fine: dict[str, Any]) -> None:
     book = restart(typo(Calls()))
     with pytest.raises(hf.DiedAlike):
-        run(book, range(1000), workers=1, tolerate=tolerate)
+        run(book, range(1000), workers=1, **fine)
     assert book.report().counts.dead == 0
 
 

@@ -231,7 +231,7 @@ def test_a_worker_at_work_notices_a_pause_and_goes_on_when_it_is_lifted(restart:
     book = restart(slow)
     report = run(book, range(500), workers=2)
     assert (report.state, report.reason, report.exit_code) == ("paused", "paused", 75)
-    assert "--off" in report.why
+    assert "holdfast unpause" in report.why
     assert report.counts.done == len(calls), "what had begun was finished"
     assert report.counts.pending > 0
     assert not any(chunk.owner for chunk in book.store.chunks(1)), "everything was released"

@@ -402,7 +402,7 @@ def test_a_repair_sends_back_exactly_what_is_wrong_and_deletes_nothing(finished:
     page(500).write_text("extra")
     before = everything()
     look = repairable(store, batch, None, "quick")
-    wanted = repair.preview_repair(batch, reconcile(store, batch), look)
+    wanted = repair.preview_repair(store, batch, reconcile(store, batch), look)
     assert (wanted.items, wanted["by_stage"], wanted.left_alone) == (2, {"write": 2}, {"extra": 1})
     repair.check_share(wanted, 0.10)
     assert repair.repair(store, batch, look, BY).changed == 2
@@ -442,7 +442,8 @@ def test_much_is_not_undone_without_being_told_so(book: hf.Pipeline, monkeypatch
     monkeypatch.setattr("holdfast.core.verify.UNDO_ITEMS", 2)
     batch = lookup.batch_named(book.store, "book")
     Path("out").rename("elsewhere")
-    wanted = repair.preview_repair(batch, reconcile(book.store, batch), repairable(book.store, batch, None, "quick"))
+    findings = repairable(book.store, batch, None, "quick")
+    wanted = repair.preview_repair(book.store, batch, reconcile(book.store, batch), findings)
     with pytest.raises(hf.Refused, match=r"32 items .* 100% of the 32 that are done; .* at most 10%: is"):
         repair.check_share(wanted, 0.10)
     repair.check_share(wanted, 1.0)

@@ -274,7 +274,7 @@ def test_what_stands_still_says_so_and_leaves_redriven_rows_alone(folder: Path) 
     store.amend(store.batches()[0].id, to_steer(Course.PAUSED, reason="maintenance"), actor="ann")
     told = scan.tick()
     assert (told.ended, told.exit_code, told.redriven) == (Ended.WAITING, 75, 0)
-    assert "holdfast pause orders --off" in told.why
+    assert "holdfast unpause orders" in told.why
 
 
 @pytest.mark.slow

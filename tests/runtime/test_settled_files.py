@@ -82,7 +82,7 @@ def test_a_repair_has_both_made_again_and_the_audit_is_content(finished: hf.Pipe
     assert len(wrong.findings) == 2
     assert all("--full --repair" in each.message for each in wrong.findings)
     findings = repairable(finished.store, batch, sinks_among(finished.stages), "full")
-    assert repair.preview_repair(batch, finished.reconcile("b", full=True), findings).items == 2
+    assert repair.preview_repair(finished.store, batch, finished.reconcile("b", full=True), findings).items == 2
     assert repair.repair(finished.store, batch, findings, BY).changed == 2
     run(finished, range(4), batch="b", tolerate=1)
     assert sorted(calls.seen) == [1, 2]

@@ -1,9 +1,11 @@
 """How many dead letters a batch may have before its run stops, however many processes bury them."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,14 +40,14 @@ def test_plain_numbers_are_judged_at_the_end_only(restart: Restart) -> None:
 @pytest.mark.promise("A15")
 def test_beyond_the_count_nothing_more_is_begun(restart: Restart) -> None:
     calls = Calls()
-    report = run(restart(define(calls)), range(5000), workers=1, tolerate=hf.Tolerance(count=10))
+    report = run(restart(define(calls)), range(5000), workers=1, stop_beyond=10)
     assert (report.state, report.reason, report.exit_code) == ("over tolerance", "tolerance", 1)
     assert 11 <= report.counts.dead == len(calls) < 60, "what was in flight, not all that was claimed"
     assert "blank (" in report.why
     assert "redrive" in report.why.lower()
     assert not report.run_again
     calls.clear()
-    again = run(restart(define(calls)), range(5000), tolerate=hf.Tolerance(count=10))
+    again = run(restart(define(calls)), range(5000), stop_beyond=10)
     assert (again.state, len(calls)) == ("over tolerance", 0)
     assert run(restart(define(calls)), range(5000), tolerate="100%").exit_code == 0
 
@@ -53,45 +55,42 @@ def test_beyond_the_count_nothing_more_is_begun(restart: Restart) -> None:
 @pytest.mark.promise("A15")
 def test_of_a_large_claim_only_what_was_in_flight_dies(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: number >= 3000))
-    report = run(book, range(20_000), workers=1, tolerate=hf.Tolerance(count=10))
+    report = run(book, range(20_000), workers=1, stop_beyond=10)
     assert report.state == "over tolerance"
     assert 11 <= report.counts.dead < 100
 
 
 def test_exactly_the_share_is_fine_though_it_is_no_whole_number_in_binary(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: 1 <= number <= 29))
-    report = run(book, range(100), tolerate=hf.Tolerance(share=0.29))
+    report = run(book, range(100), stop_beyond="29%")
     assert (report.state, report.exit_code) == ("complete with dead letters", 0)
 
 
 def test_exactly_as_many_as_are_tolerated_is_fine(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: number < 10))
-    report = run(book, range(100), tolerate=hf.Tolerance(count=10))
+    report = run(book, range(100), stop_beyond=10)
     assert (report.state, report.exit_code) == ("complete with dead letters", 0)
 
 
 def test_a_share_is_judged_once_the_source_is_read(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: 1 <= number <= 60))
-    report = run(book, range(1000), workers=1, tolerate=hf.Tolerance(share=0.05))
+    report = run(book, range(1000), workers=1, stop_beyond="5%")
     assert (report.state, report.counts.expected) == ("over tolerance", 1000)
     assert 51 <= report.counts.dead <= 60
-    assert run(book, range(1000), tolerate=hf.Tolerance(share=0.06)).exit_code == 0
+    assert run(book, range(1000), stop_beyond="6%").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"count": -1},
-        {"count": True},
-        {"count": 1.5},
-        {"share": 2},
-        {"share": "1%"},
-    ],
-)
-def test_a_tolerance_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(hf.UsageError, match=r"Tolerance\("):
-        hf.Tolerance(**wrong)
+@pytest.mark.parametrize("option", ["tolerate", "stop_beyond"])
+@pytest.mark.parametrize("wrong", [-1, True, 1.5, 0.01, "200%", "many", ""])
+def test_a_tolerance_that_makes_no_sense_is_refused(restart: Restart, option: str, wrong: Any) -> None:
+    with pytest.raises(hf.UsageError, match=f"{option}={re.escape(repr(wrong))}: write a number of items such as 5"):
+        run(restart(define(Calls())), range(5), **{option: wrong})
+
+
+def test_a_run_may_stop_later_than_what_is_fine_at_the_end(restart: Restart) -> None:
+    book = restart(define(Calls(), lambda number: number % 2 == 1))
+    report = run(book, range(100), tolerate=0, stop_beyond="100%")
+    assert (report.state, report.exit_code, report.tolerated) == ("complete with dead letters", 1, 0)
 
 
 APP = """
@@ -106,7 +105,7 @@ APP = """
         raise hf.Permanent("blank")
 
     if __name__ == "__main__":
-        report = book.run(range(4000), workers=2, progress=False, tolerate=hf.Tolerance(count=10))
+        report = book.run(range(4000), workers=2, progress=False, stop_beyond=10)
         print(json.dumps([report.state, report.this_run.dead, report.exit_code]))
 """
 
@@ -140,9 +139,8 @@ def test_a_worker_without_dead_letters_of_its_own_stops_too(restart: Restart) ->
             return number
 
     reports: list[hf.Report] = []
-    tolerance = hf.Tolerance(count=0)
     threads = [
-        threading.Thread(target=lambda: reports.append(run(restart(one), range(3000), workers=2, tolerate=tolerance)))
+        threading.Thread(target=lambda: reports.append(run(restart(one), range(3000), workers=2, stop_beyond=0)))
         for _ in range(2)
     ]
     for thread in threads:
@@ -162,7 +160,7 @@ def halted(book: hf.Pipeline) -> tuple[str, str]:
 
 def test_a_batch_is_over_tolerance_only_while_too_many_are_dead(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: number % 2 == 0))
-    run(book, range(1000), workers=1, tolerate=hf.Tolerance(count=10))
+    run(book, range(1000), workers=1, stop_beyond=10)
     batch, by = lookup.batch_named(book.store, "book"), By(actor="ann", reason="looked at")
     for letter in book.store.items(batch.id, state=State.DEAD)[10:]:
         assert halted(book) == ("tolerance", "over tolerance")
@@ -173,7 +171,7 @@ def test_a_batch_is_over_tolerance_only_while_too_many_are_dead(restart: Restart
 def test_the_tolerance_of_the_last_run_is_the_one_that_counts(restart: Restart) -> None:
     book = restart(define(Calls()))
     for count in (10, 3):
-        run(book, range(1000), workers=1, tolerate=hf.Tolerance(count=count))
+        run(book, range(1000), workers=1, stop_beyond=count)
     batch, by = lookup.batch_named(book.store, "book"), By(actor="ann", reason="looked at")
     dead = book.store.items(batch.id, state=State.DEAD)
     discard(book.store, batch, by, [f"#{letter.n}" for letter in dead[4:]])

@@ -6,7 +6,7 @@ left alone and why, and what moved on before the write. Each change is guarded b
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain, islice
@@ -16,9 +16,11 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import ACT_ITEMS
 from holdfast.core.model import Act, Batch, Change, Event, ItemNo
 from holdfast.core.plain import Plain, plain
+from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 MEANWHILE = "it moved on meanwhile"
+MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
 T = TypeVar("T")
 
 
@@ -59,6 +61,8 @@ class Preview(Plain):
     first: tuple[Any, ...] = ()
     """The first of the items: their keys, or a row for each under `columns`."""
     columns: tuple[str, ...] = ()
+    more: int = 0
+    """Rows that there are beside the first."""
     left_alone: Mapping[str, int] = field(default_factory=dict)
     """Why others would not change, and how many."""
     titles: tuple[str, ...] = ()
@@ -66,6 +70,22 @@ class Preview(Plain):
     remark: str = ""
     warning: str = ""
     """What would keep the items from going on: the end of their batch has come."""
+    question: str = ""
+    """What a person is asked: the act in a few words."""
+    nothing_to_do: bool | None = None
+    """Whether nothing would change; where it is not told, that is so where no item would."""
+    perform: Callable[[By], "ActResult"] | None = field(default=None, repr=False, compare=False)
+    """Does what is shown, guarded by the state in which it was looked at."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would change."""
+        return not self.items if self.nothing_to_do is None else self.nothing_to_do
+
+    def carry_out(self, *, reason: str, actor: str = "") -> "ActResult":
+        """Do it. Items that moved on since they were looked at are left alone."""
+        assert self.perform is not None
+        return self.perform(By(actor=actor if actor else this_process(), reason=reason))
 
     def __getitem__(self, key: str) -> Any:
         for told in (self.counts, self.facts):
@@ -92,10 +112,44 @@ class ActResult(Plain):
     """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
     warning: str = ""
     """What keeps the items from going on, and what to do: the end of their batch has come."""
+    noun: str = "item"
+    """What was changed: items, partitions or parts."""
+
+    @property
+    def overtaken(self) -> int:
+        """How many were left alone because they moved on after they were looked at."""
+        return sum(count for why, count in self.left_alone if why in (MEANWHILE, MOVED))
 
     @property
     def _left(self) -> dict[str, int]:
         return dict(self.left_alone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchChange(Plain):
+    """What was done to a batch as a whole, and how it is now."""
+
+    _tells: ClassVar[str] = "act batch changed mode expected closed_at sealed_at admitted end unexplained"
+
+    act: str
+    """paused, unpaused, expected, closed, sealed or reopened"""
+    batch: str
+    changed: bool
+    """False where it was so before."""
+    mode: str
+    expected: int | None
+    closed_at: float | None
+    sealed_at: float | None
+    admitted: int
+    end: str | None = None
+    """How it ended, where this was its end."""
+    unexplained: tuple[str, ...] = ()
+    """What does not agree at its end."""
+
+
+def this_process() -> str:
+    """Return who acts where nobody is named: this process."""
+    return owners.short(owners.new_owner())
 
 
 class Acts:
@@ -135,11 +189,11 @@ class Acts:
         self.left[MEANWHILE] += len(changes) - len(landed)
         return landed
 
-    def result(self, kind: str, *, buried: int = 0, warning: str = "") -> ActResult:
+    def result(self, kind: str, *, buried: int = 0, warning: str = "", noun: str = "item") -> ActResult:
         """Tell what was done, and what was left alone."""
         left = tuple((+self.left).items())
         return ActResult(kind=kind, batch=self._batch.name, changed=self.changed, left_alone=left, buried=buried,
-                      warning=warning)  # fmt: skip
+                         warning=warning, noun=noun)  # fmt: skip
 
 
 def grouped(each: Iterable[T]) -> Iterator[list[T]]:

@@ -102,10 +102,12 @@ Target = str | Path | Callable[[Envelope], Any]
 class Undelivered(HoldfastError):
     """A receiver did not take an event; it is delivered again later."""
 
-    def __init__(self, message: str, after: float | None = None) -> None:
+    def __init__(self, message: str, after: float | None = None, receiver: str = "") -> None:
         super().__init__(message)
         self.after = after
         """The seconds that the receiver asked to be left alone."""
+        self.receiver = receiver
+        """For people, without secrets."""
 
 
 class Receiver(Protocol):

@@ -23,7 +23,7 @@ from holdfast.core.plain import Plain
 from holdfast.runtime.acts import By
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.operate.cursors import Planting, Seed, check_free
+from holdfast.runtime.operate.clones import Planting, Seed, check_free
 from holdfast.runtime.operate.state_document import check_version, plain_object
 from holdfast.runtime.partitions import IMPORTED, payload_of
 from holdfast.runtime.pipeline import Pipeline

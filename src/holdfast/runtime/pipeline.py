@@ -26,7 +26,7 @@ from holdfast.runtime.define.options import (
     check_identity,
 )
 from holdfast.runtime.define.pipeline import PipelineDefinition, check_name
-from holdfast.runtime.define.policy import Budget, Tolerance
+from holdfast.runtime.define.policy import Budget
 from holdfast.runtime.define.stage import Where, sinks_among
 from holdfast.runtime.engine import remote, source_keys
 from holdfast.runtime.engine.resources import Resources
@@ -56,7 +56,7 @@ class Pipeline(PipelineDefinition):
     """
 
     def run(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
-            budget: Budget | None = None, tolerate: int | str | Tolerance = 0,
+            budget: Budget | None = None, tolerate: int | str | None = None, stop_beyond: int | str | None = None,
             deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
@@ -75,7 +75,8 @@ class Pipeline(PipelineDefinition):
                 f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
             )
         options = self._options(
-            batch, key, workers=workers, budget=budget, tolerate=tolerate, deadline=deadline, lease=lease,
+            batch, key, workers=workers, budget=budget, tolerate=tolerate, stop_beyond=stop_beyond, deadline=deadline,
+            lease=lease,
             verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
             undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals, patience=patience,
             allow_empty=self.allow_empty if allow_empty is None else allow_empty,

@@ -28,7 +28,7 @@ from holdfast.runtime.engine.ingester import Ingester, none_given
 from holdfast.runtime.operate import changed_code
 from holdfast.runtime.report.forecast import PastAttempts, RunForecast, forecast, teacher
 from holdfast.runtime.sinks.base import Provenance
-from holdfast.runtime.text import brief, many, printable, reopen, unpause, usd, when
+from holdfast.runtime.text import brief, many, printable, reopen, unpause_command, usd, when
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
 from holdfast.runtime.verify.observe import recorded_digests
@@ -502,7 +502,7 @@ def _barred(batch: Batch) -> list[str]:
     if batch.course is Course.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is Course.PAUSED:
-        return [f"batch {batch.name!r} is paused: call `{unpause(batch.name)}` first"]
+        return [f"batch {batch.name!r} is paused: call `{unpause_command(batch.name)}` first"]
     return []
 
 

@@ -27,6 +27,12 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str, limit: int = 100) -> str:
+    """The text without line ends, cut where it is long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
 def usd(value: Decimal | None) -> str:
     """Money: cents, and more digits where it has a few more, or where cents say nothing."""
     if value is None:
@@ -88,14 +94,19 @@ def when(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def to_the_millisecond(at: float) -> str:
+    """A moment of an event, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
 GROUPS = {
     "dead": ("list", "show", "redrive", "resolve", "discard"),
     "cursor": ("show", "reset", "clone", "export", "import", "break-lease", "audit"),
     "audit": ("verify",),
 }
 SINGLE = (
-    "run", "plan", "status", "show", "why", "orphans", "events", "reset", "reconcile", "reopen", "pause", "cancel",
-    "expect", "close", "export", "import", "doctor",
+    "run", "plan", "status", "show", "why", "orphans", "events", "reset", "reconcile", "reopen", "pause", "unpause",
+    "cancel", "expect", "close", "export", "import", "doctor",
 )  # fmt: skip
 _verbs = [*(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs), *SINGLE]
 _COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?! --store)")
@@ -107,12 +118,12 @@ _REMEDY = re.compile(
     r"|(?P<flag>allow_empty|seal)=True|(?P<open>until|tolerate|patience)=…)"
 )
 _REFUSED = re.compile(
-    r"(?P<name>accept_source|budget|deadline|events|lease|patience|poll|stop-beyond|tolerate|undo|until|workers)="
+    r"(?P<name>accept_source|budget|deadline|events|lease|patience|poll|stop_beyond|tolerate|undo|until|workers)="
     r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s;]*?)(?=:? |$)"
 )
-_BUILT = re.compile(r"(?:Budget|Tolerance)\((?P<name>usd|share|count)=(?P<value>[^),]*)\)")
+_BUILT = re.compile(r"Budget\((?P<name>usd)=(?P<value>[^),]*)\)")
 _AMOUNT = re.compile(r"(?P<name>usd)=(?P<value>'[^']*')")
-_OPTION = {"usd": "budget", "share": "stop-beyond", "count": "stop-beyond"}
+_OPTION = {"usd": "budget"}
 
 
 def as_options(text: str) -> str:
@@ -146,9 +157,9 @@ def command(verb: str, batch: str, key: object = None, options: str = "") -> str
     return " ".join(["holdfast", verb, *names, *([options] if options else [])])
 
 
-def unpause(batch: str) -> str:
+def unpause_command(batch: str) -> str:
     """Return the command that lets a paused batch continue."""
-    return command("pause", batch, options="--off --reason …")
+    return command("unpause", batch, options="--reason …")
 
 
 def reopen(batch: str) -> str:

@@ -19,7 +19,7 @@ import typer.main
 from typer.core import TyperGroup
 
 import holdfast
-from holdfast.core.errors import Defer, HoldfastError, StoreUnavailable, StoreUnusable, Transient, UsageError
+from holdfast import Defer, HoldfastError, StoreUnavailable, StoreUnusable, Transient, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import Declined
 from holdfast.interfaces.cli.render import pasteable, remember, spell_warnings
@@ -30,8 +30,8 @@ INTERRUPTED = 75
 COMMANDS = {
     "run": "run", "plan": "reconcile", "status": "status", "show": "status", "why": "status", "orphans": "dead",
     "events": "data", "reset": "reset", "reconcile": "reconcile", "reopen": "reconcile", "expect": "steer",
-    "close": "steer", "pause": "steer", "cancel": "steer", "export": "data", "import": "data", "doctor": "doctor",
-    "faults": "doctor", "demo": "demo", "dead": "dead", "cursor": "cursor", "audit": "data",
+    "close": "steer", "pause": "steer", "unpause": "steer", "cancel": "steer", "export": "data", "import": "data",
+    "doctor": "doctor", "faults": "doctor", "demo": "demo", "dead": "dead", "cursor": "cursor", "audit": "data",
 }
 # fmt: on
 """Every command, in the order of the help, with the module that has it: only what is called is loaded."""

@@ -3,28 +3,24 @@
 import getpass
 import inspect
 import os
+import re
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, fields
 from inspect import Parameter, Signature
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch
+from holdfast import ActResult, Preview, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.render import remember
-from holdfast.runtime.acts import ActResult, By, Preview
-from holdfast.runtime.report import lifecycle
 from holdfast.runtime.text import command
-from holdfast.stores.base import Store
-from holdfast.stores.open import DEFAULT, open_store
 
 Command = Callable[..., None]
+DEFAULT = ".holdfast/state.db"
 
 StoreOption = Annotated[
     str | None,
@@ -38,16 +34,6 @@ StoreOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The name of the batch.")]
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="The item's key, or #N for its number.")]
-
-
-@contextmanager
-def opened(where: str | None, *, must_exist: bool = True) -> Iterator[Store]:
-    """The store, which must be there unless told otherwise; closed in the end."""
-    store = open_store(where, must_exist=must_exist)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def whoever() -> str:
@@ -100,36 +86,53 @@ def with_manner(**settled: Any) -> Callable[[Command], Command]:
     return unfold
 
 
-def goes_on(manner: Manner, plan: Mapping[str, Any], show: Callable[[], None]) -> bool:
-    """Show what a command would do, as the person wants to see it; False where it shall only be shown."""
-    if not manner.as_json:
-        show()
-    elif manner.dry_run:
-        render.document(plan)
-    return not manner.dry_run
+def show_preview(shown: Preview, *, is_agreed: bool = False) -> None:
+    """Show what an act would do; or what it will do, where that is agreed to already."""
 
+    def tense(text: str) -> str:
+        return re.sub(r"\bwould\b", "will", text) if is_agreed else text
 
-def show_preview(shown: Preview) -> None:
-    """Show what an act would do."""
     for title in shown.titles:
-        render.say(title, render.HEAD if shown.items else "")
+        render.say(tense(title), render.HEAD if shown.items else "")
     if shown.rows:
         render.show(render.facts(shown.rows))
     if shown.columns and shown.first:
-        render.show(render.table(shown.columns, [tuple(each.values()) for each in shown.first]))
-    if shown.columns and shown.items > len(shown.first):
-        render.say(f"… and {shown.items - len(shown.first):,} more", render.FAINT)
+        rows = [tuple(each.values()) for each in shown.first]
+        render.show(render.table([tense(column) for column in shown.columns], rows))
+    if shown.more > 0:
+        render.say(f"… and {shown.more:,} more", render.FAINT)
     if shown.remark:
         render.say(shown.remark, render.FAINT)
     if shown.warning:
-        render.say(f"  {shown.warning}.", render.CARE)
+        render.say(f"  {shown.warning.rstrip('.')}.", render.CARE)
 
 
-def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> By:
+def decide(shown: Preview, manner: Manner) -> ActResult | None:
+    """Show what an act would do, ask, do it, and tell what it did; None where it shall only be shown."""
+    if not manner.as_json:
+        show_preview(shown, is_agreed=manner.yes and not manner.dry_run)
+    elif manner.dry_run:
+        render.document(shown.as_dict())
+    if manner.dry_run:
+        return None
+    by = agreed(shown.question, manner, nothing_to_do=shown.is_idle)
+    done = shown.carry_out(reason=by.reason, actor=by.actor)
+    say_result(done, manner.as_json)
+    return done
+
+
+class Agreed(NamedTuple):
+    """Who agreed to an act, and why."""
+
+    actor: str
+    reason: str
+
+
+def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> Agreed:
     """Who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say so."""
     reason, actor = manner.reason, manner.who
     if nothing_to_do:
-        return By(actor=actor, reason=reason if reason.strip() else "nothing to do")
+        return Agreed(actor, reason if reason.strip() else "nothing to do")
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not manner.as_json
     if not manner.yes and not asks:
         raise UsageError(
@@ -141,38 +144,30 @@ def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> By:
         raise Declined
     if not reason.strip():
         reason = typer.prompt("Why? (the journal keeps it)")
-    return By(actor=actor, reason=reason)
+    return Agreed(actor, reason)
 
 
 class Declined(Exception):
     """The person at the terminal said no."""
 
 
-def read_file(file: Path) -> bytes:
-    """What a file holds; what cannot be read is said in a sentence."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; nothing was changed") from None
+def quietly(manner: Manner | bool) -> AbstractContextManager[object]:
+    """Around what loads or runs a user's program: what it prints is not our answer."""
+    as_json = manner if isinstance(manner, bool) else manner.as_json
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
-def say_result(result: ActResult, as_json: bool, noun: str = "item") -> None:
+def say_result(result: ActResult, as_json: bool) -> None:
     """What an act did."""
     if as_json:
         render.document(result.as_dict())
         return
     count = result.changed - result.buried
     kind = result.kind.replace("_", " ")
-    render.say(f"{kind}: {render.many(count, noun)} of {result.batch}", render.GOOD if count else "")
+    render.say(f"{kind}: {render.many(count, result.noun)} of {result.batch}", render.GOOD if count else "")
     if result.buried:
         render.say(
             f"  buried: {result.buried:,}, re-enqueued too often: {command('dead list', result.batch)}", render.CARE
         )
     for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)
-
-
-def warn_of_end(there: Store, batch: Batch) -> None:
-    """Whoever sends items back in a batch whose end has come hears that only a later end lets them run."""
-    if warning := lifecycle.end_in_the_way(there, batch):
-        render.say(f"  {warning}.", render.CARE)

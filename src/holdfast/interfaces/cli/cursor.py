@@ -3,41 +3,22 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.text import Text
 
-from holdfast.core import canonical, cursor
-from holdfast.core import cursor as cursors
-from holdfast.core.cursor import in_words
-from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, ItemNo
+import holdfast as hf
+from holdfast import CursorHandle, Preview, UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import (
-    JsonOption,
-    Manner,
-    StoreOption,
-    agreed,
-    goes_on,
-    opened,
-    read_file,
-    say_result,
-    with_manner,
-)
-from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE
-from holdfast.runtime.operate import cursor_audit as audit
-from holdfast.runtime.operate import cursors as acts
-from holdfast.runtime.operate import state_document
-from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, remarks, standings
-from holdfast.runtime.report import overview as glance
-from holdfast.runtime.text import command, when
-from holdfast.stores import owners
-from holdfast.stores.base import Store, find_batch
-from holdfast.stores.open import is_there
+from holdfast.interfaces.cli.common import JsonOption, Manner, StoreOption, decide, with_manner
+from holdfast.runtime.handles.cursors import CURSOR_TYPES, check_document, past_line, short_owner, spoken
+from holdfast.runtime.handles.store import exists
+from holdfast.runtime.text import command
+
+if TYPE_CHECKING:
+    from holdfast.runtime.report.overview import Glance
 
 app = typer.Typer(
     help="Cursors of a scan: show, reset, clone, export, import, break-lease, audit.", no_args_is_help=True
@@ -60,12 +41,12 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the whole state: cursor, rows, accumulator and lease of every partition."""
-    with opened(store) as there:
-        found = lookup.batch_named(there, name)
+    with hf.open(store) as there:
+        found = there[name]
         if past:
-            _tell_history(there, found, partition, as_json)
+            _tell_history(found.cursors, partition, as_json)
             return
-        plain, notes = state_document.document(there, found, partition), remarks(there, found, partition)
+        plain, notes = found.cursors.document(partition), found.remarks()
     if as_json:
         render.document(plain)
         return
@@ -102,7 +83,7 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "owner", "nobody"
         return
     word = "" if lease["is_live"] else " (gone or overdue: the next run takes it over)"
-    yield "owner", f"{owners.short(lease['owner'])}{word}"
+    yield "owner", f"{short_owner(lease['owner'])}{word}"
     yield "acquired", str(lease["acquired_at"])
     yield "heartbeat", str(lease["heartbeat_at"])
     judged = ", as its owner's clock tells" if lease["by_its_clock"] else ""
@@ -111,32 +92,19 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _spoken(plain: Any) -> str:
     """A stored value as people read it: a Decimal as a number, a moment as a moment; --json has their types."""
-    return render.one_line(in_words(canonical.from_plain(plain)), 200)
+    return render.one_line(spoken(plain), 200)
 
 
-def _tell_history(there: Store, found: Batch, partition: str | None, as_json: bool) -> None:
+def _tell_history(found: CursorHandle, partition: str | None, as_json: bool) -> None:
     """Every checkpoint, as it is read: a long past takes no memory."""
-    n = None if partition is None else next(standings(there, found, partition)).n
-    keys = {at.n: at.key for at in standings(there, found, partition)}
-    seen = ((past, keys.get(ItemNo(past.n), f"#{past.n}")) for past in history(there, found, n))
     if as_json:
-        _stream(found.name, (past.as_dict(key) for past, key in seen))
+        _stream(found.name, (past.as_dict(key) for past, key in found.history(partition)))
         return
     count = 0
-    for past, key in seen:
-        render.report(_line(past, key))
+    for past, key in found.history(partition):
+        render.report(past_line(past, key))
         count += 1
     render.say(f"\n{render.many(count, 'checkpoint')} of {found.name}.", render.FAINT)
-
-
-def _line(past: Past, key: Any) -> str:
-    at = "at its beginning" if not past.cursor else f"after {cursors.decode(past.cursor)}"
-    why = f": {past.reason}" if past.reason else ""
-    who = owners.short(past.actor)
-    rows = render.many(past.rows, "row")
-    cost = "" if past.spend is None else cost_words(past.spend)
-    rows += f"  {cost}" if cost else ""
-    return f"{when(past.at)}  partition {key}  {rows}  {at}  {past.kind} by {who}, fence {past.fence}{why}"
 
 
 def _stream(name: str, entries: Iterator[dict[str, Any]]) -> None:
@@ -156,8 +124,8 @@ def export(
     as_json: JsonOption = True,  # noqa: ARG001 - it is a JSON document in any case
 ) -> None:
     """Write the whole state to standard output, to be kept, or imported elsewhere."""
-    with opened(store) as there:
-        render.document(state_document.document(there, lookup.batch_named(there, name)))
+    with hf.open(store) as there:
+        render.document(there[name].cursors.document())
 
 
 # -- acts -----------------------------------------------------------------------------------------------------------
@@ -186,11 +154,11 @@ def reset(
     type_name: Annotated[
         str | None,
         typer.Option(
-            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(cursor.TYPES)}."
+            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(CURSOR_TYPES)}."
         ),
     ] = None,
     acc: Annotated[
-        str | None,
+        Literal["keep", "drop"] | None,
         typer.Option(
             "--acc", metavar="keep|drop", help="With --to-cursor: continue with what was accumulated, or begin again."
         ),
@@ -206,85 +174,37 @@ def reset(
         raise UsageError("pass where to: --to-beginning, --to-cursor VALUE or --to-file FILE; nothing was changed")
     if to_cursor is None and (key or type_name or acc):
         raise UsageError("--key, --type and --acc belong to --to-cursor; nothing was changed")
-    if acc not in (None, "keep", "drop"):
-        raise UsageError(f"--acc {acc}: keep or drop; nothing was changed")
-    with opened(manner.store) as there:
-        found = lookup.batch_named(there, name)
-        if to_beginning:
-            plan = acts.to_beginning(there, found, partition)
-        elif to_cursor is not None:
-            plan = acts.to_cursor(there, found, partition, to_cursor, key or (), type_name=type_name,
-                                  acc=acc)  # type: ignore[arg-type]  # fmt: skip
-        else:
-            assert to_file is not None
-            plan = acts.to_state(there, found, read_file(to_file), str(to_file), partition)
-        _carry_out(there, found, plan, "Reset", manner)
+    with hf.open(manner.store) as there:
+        shown = there[name].cursors.reset(
+            partition, to_beginning=to_beginning, to_cursor=to_cursor, key=key or (), type_name=type_name,
+            acc=acc, to_file=to_file, dry_run=True,
+        )  # fmt: skip
+        _decide(shown, manner)
+
+
+def _decide(shown: Preview, manner: Manner) -> None:
+    """The same for cursors: ends with 1 where a partition moved on after it was looked at."""
+    done = decide(shown, manner)
+    if done is not None and done.overtaken:
+        raise typer.Exit(1)
 
 
 @app.command("import")
 @with_manner()
 def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
     """Put a state back that was exported: over the same partitions, or as a new batch."""
-    data = read_file(file)
-    state_document.read(data, str(file))
-    nowhere = manner.dry_run and not is_there(manner.store)
-    with opened("memory:" if nowhere else manner.store, must_exist=False) as there:
-        found = find_batch(there, name)
-        if found is None or not found.admitted:
-            _make(there, acts.from_state(there, data, str(file), name), manner)
-        else:
-            plan = acts.to_state(there, found, data, str(file), kind=IMPORTED)
-            _carry_out(there, found, plan, "Import", manner)
+    check_document(file)  # before a store is made
+    nowhere = manner.dry_run and not exists(manner.store)
+    with hf.open("memory:" if nowhere else manner.store, must_exist=False) as there:
+        _decide(there.import_cursors(name, file, dry_run=True), manner)
 
 
 @app.command("break-lease")
 @with_manner()
 def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: Manner) -> None:
     """Take partitions from their owners: they resume at their checkpoints, and the owners cannot commit any more."""
-    with opened(manner.store) as there:
-        found = lookup.batch_named(there, name)
-        _carry_out(there, found, acts.to_same(there, found, partition), "Break the lease of", manner)
-
-
-def _carry_out(there: Store, found: Batch, plan: acts.CursorPlan, verb: str, manner: Manner) -> None:
-    if not goes_on(manner, plan.as_dict(), lambda: show_plan(plan, agreed=manner.yes and not manner.dry_run)):
-        return
-    concerned = [turn for turn in plan.parts if not turn.left]
-    what = f"{verb} {render.many(len(concerned), 'partition')} of {found.name}"
-    by = agreed(what, manner, nothing_to_do=not concerned)
-    done = acts.carry_out(there, found, plan, by)
-    say_result(done, manner.as_json, "partition")
-    if {acts.MOVED, MEANWHILE} & dict(done.left_alone).keys():
-        raise typer.Exit(1)
-
-
-def show_plan(plan: acts.CursorPlan, *, agreed: bool = False) -> None:
-    """What would be done, partition by partition; where that is agreed to already, what is done."""
-    rows = [
-        (
-            str(turn.at.key),
-            "not begun" if turn.at.cursor is None else str(turn.at.cursor),
-            _target(turn),
-            str(turn),
-            turn.owner if turn.owner is not None else "nobody",
-        )
-        for turn in islice(plan.parts, PARTS_SHOWN)
-    ]
-    render.show(
-        render.table(
-            ["partition", "stands after", "resumes after" if agreed else "would resume after", "so", "held by"], rows
-        )
-    )
-    if len(plan.parts) > PARTS_SHOWN:
-        render.say(f"… and {len(plan.parts) - PARTS_SHOWN:,} more partitions", render.FAINT)
-    if any(turn.owner is not None for turn in plan.parts):
-        render.say("Whoever holds a partition is fenced off: what is not committed yet is handled again.", render.CARE)
-
-
-def _target(turn: acts.Turn) -> str:
-    if turn.to is None:
-        return "the same"
-    return str(cursors.decode(turn.to.cursor)) if turn.to.cursor else "the beginning"
+    with hf.open(manner.store) as there:
+        _decide(there[name].cursors.break_lease(partition, dry_run=True), manner)
 
 
 @app.command("clone")
@@ -296,28 +216,8 @@ def clone(
     manner: Manner,
 ) -> None:
     """Make a new batch of the same scan that begins where this one stands; the two continue without each other."""
-    with opened(manner.store) as there:
-        _make(there, acts.clone(there, lookup.batch_named(there, name), new_name), manner)
-
-
-def _make(there: Store, plan: acts.Planting, manner: Manner) -> None:
-    shown = {"act": plan.kind, "batch": plan.name, "partitions": len(plan.seeds), "fence_above": plan.fence,
-             "rows": sum(seed.checkpoint.rows for seed in plan.seeds), **plan.origin}  # fmt: skip
-
-    def say() -> None:
-        made = "is made" if manner.yes and not manner.dry_run else "would be made"
-        parts, rows = render.many(len(plan.seeds), "partition"), render.many(shown["rows"], "row")
-        render.say(
-            f"A new batch {plan.name} {made}, with {parts} and {rows} behind it, under fences above {plan.fence}. It "
-            "delivers what comes after them."
-        )
-        for total in plan.origin.get("totals", ()):
-            render.say(f"It begins with a total of which this is known: {total['text']}", render.CARE)
-
-    if not goes_on(manner, shown, say):
-        return
-    by = agreed(f"Make batch {plan.name}", manner)
-    say_result(acts.make(there, plan, by), manner.as_json, "partition")
+    with hf.open(manner.store) as there:
+        _decide(there[name].cursors.clone(new_name, dry_run=True), manner)
 
 
 @app.command("audit")
@@ -331,8 +231,8 @@ def audit_(
     from holdfast.interfaces.cli.target import load_scan
 
     scan = load_scan(target)
-    with opened(store) as there:
-        found = audit.audit(there, lookup.batch_named(there, name), scan.source)
+    with hf.open(store) as there:
+        found = there[name].cursors.audit(scan)
     if as_json:
         render.document(found.as_dict())
     else:
@@ -351,7 +251,7 @@ def audit_(
 BAR = 12
 
 
-def partitions(name: str, seen: Sequence[glance.Glance]) -> Any:
+def partitions(name: str, seen: "Sequence[Glance]") -> Any:
     """The partitions of a scan as a table."""
     has_share = any(each.share is not None for each in seen)
     rows: list[tuple[Any, ...]] = []
@@ -367,7 +267,7 @@ def partitions(name: str, seen: Sequence[glance.Glance]) -> Any:
     return render.table(headers, rows, right=["rows", "rate"])
 
 
-def _bar(each: glance.Glance) -> Text:
+def _bar(each: "Glance") -> Text:
     """How much of a partition is behind its cursor, as a picture and a figure."""
     if each.share is None:
         return Text("░" * BAR + "   ? %", style=render.FAINT)

@@ -1,20 +1,16 @@
 """The commands on data: `holdfast audit`, `export`, `import` and `events`."""
 
-import contextlib
-import copy
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
-import holdfast
-from holdfast.core import cursor
-from holdfast.core.errors import UsageError
-from holdfast.core.limits import EVENTS_PAGE
-from holdfast.core.model import Batch, State, StoredEvent
+import holdfast as hf
+from holdfast import BatchHandle, NumberedEvent, Scan, State, StoreHandle, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -22,27 +18,17 @@ from holdfast.interfaces.cli.common import (
     Manner,
     StoreOption,
     agreed,
-    goes_on,
-    opened,
-    read_file,
-    say_result,
+    decide,
+    quietly,
     with_manner,
 )
 from holdfast.interfaces.cli.target import load, load_scan
-from holdfast.runtime import importers, lookup, recover
-from holdfast.runtime.acts import By
-from holdfast.runtime.define.pipeline import check_name
-from holdfast.runtime.events import Envelope, Envelopes, Undelivered, deliver_all, encode, receiver
-from holdfast.runtime.importers import Arrival
-from holdfast.runtime.operate import audit as auditing
-from holdfast.runtime.operate import cursors as acts
-from holdfast.runtime.operate import evidence as bundles
-from holdfast.runtime.operate import export as exporting
-from holdfast.runtime.report.reconcile import reconcile
-from holdfast.runtime.scan.scan import Scan
-from holdfast.runtime.sinks.names import safe_name
-from holdfast.stores.base import Store, outbox_of
-from holdfast.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from holdfast.runtime.handles.imports import StoreFile
+    from holdfast.runtime.importers import Arrived
+    from holdfast.runtime.operate.audit import Audit
+    from holdfast.runtime.recover import Recovery
 
 app = typer.Typer(help="The journal: verify it.", no_args_is_help=True)
 
@@ -57,10 +43,10 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check every chain, and the store against it; whatever was changed is named. Ends with 1 if something was."""
-    with opened(store) as there:
-        batches = there.batches() if batch is None else [lookup.batch_named(there, batch)]
-        found = [auditing.verify(there, each, full=full) for each in batches]
-        flaws = auditing.flaws(there)
+    with hf.open(store) as there:
+        batches = there.batches() if batch is None else [there[batch]]
+        found = [each.audit(full=full) for each in batches]
+        flaws = there.flaws()
     holds = all(each.holds for each in found) and not flaws
     if as_json:
         lost = [{"where": each.where, "message": each.message} for each in flaws]
@@ -76,7 +62,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _show(found: auditing.Audit) -> None:
+def _show(found: "Audit") -> None:
     seen = ", ".join([render.many(found.chains, "chain"), render.many(found.entries, "entry", "entries"),
                       render.many(found.items, "item"), render.many(found.outputs, "output")])  # fmt: skip
     if found.holds:
@@ -118,29 +104,25 @@ def export(
     ] = False,
 ) -> None:
     """Write the results of a batch as JSON lines, CSV or Parquet, in the order of its items."""
-    with opened(store) as there:
-        found = lookup.batch_named(there, batch)
+    with hf.open(store) as there:
+        found = there[batch]
         if evidence:
-            _export_evidence(there, found, out, as_json)
+            _export_evidence(found, out, as_json)
             return
         if out is None:
-            exporting.export(there, found, sys.stdout.buffer, form="jsonl" if as_json else form, state=state, raw=raw)
+            found.export(sys.stdout.buffer, format="jsonl" if as_json else form, state=state, raw=raw)
             sys.stdout.buffer.flush()
             return
-        summary = exporting.export(there, found, out, form=form, state=state, raw=raw)
+        summary = found.export(out, format=form, state=state, raw=raw)
     if as_json:
         render.document(summary.as_dict())
     else:
         render.say(f"{summary.rows:,} items written to {summary.path} ({summary.format}).")
 
 
-def _export_evidence(there: Store, batch: Batch, out: Path | None, as_json: bool) -> None:
-    if out is not None and out.suffix != bundles.SUFFIX:
-        raise UsageError(f"--out {out}: evidence is one archive, name it …{bundles.SUFFIX}")
-    path = out if out is not None else Path(f"{safe_name(batch.name)}-evidence{bundles.SUFFIX}")
-    summary = bundles.write(
-        there, batch, path, reconcile(there, batch).as_dict(), made_by=f"holdfast {holdfast.__version__}"
-    )
+def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool) -> None:
+    summary = batch.evidence(out)
+    path = summary.path
     if as_json:
         render.document(summary.as_dict())
         return
@@ -153,19 +135,12 @@ def _export_evidence(there: Store, batch: Batch, out: Path | None, as_json: bool
     render.say(f"Check it anywhere: unzip -o {path} check.py && python check.py {path}", render.FAINT)
 
 
-def import_state(target: str, file: Path, batch: str | None, manner: Manner) -> None:
-    """A poller's state."""
-    scan = _scan(target, manner)
-    now = (scan.pipeline.store_if_there() or MemoryStore()).now()
-    _plant(scan, importers.from_poller(scan, _name(scan, batch), read_file(file), str(file), now=now), manner)
-
-
-def import_checkpoints(target: str, said: list[str], by_rows: bool, batch: str | None, manner: Manner) -> None:
-    """Checkpoints with their history, each `FILE` or `PARTITION=FILE`."""
-    scan = _scan(target, manner)
-    files = [_named(each) for each in said]
-    read = [(partition, read_file(file), str(file)) for partition, file in files]
-    _plant(scan, importers.from_checkpoints(scan, _name(scan, batch), read, by_rows=by_rows), manner)
+def _scan(target: str, manner: Manner) -> Scan:
+    with quietly(manner):
+        scan = load_scan(target)
+    if manner.store is not None:
+        scan.pipeline.use_store(manner.store)
+    return scan
 
 
 def _named(said: str) -> tuple[str | None, Path]:
@@ -175,68 +150,26 @@ def _named(said: str) -> tuple[str | None, Path]:
     return None, Path(said)
 
 
-def _scan(target: str, manner: Manner) -> Scan:
-    with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
-        scan = load_scan(target)
-    if manner.store is not None:
-        scan.pipeline.use_store(manner.store)
-    return scan
-
-
-def _name(scan: Scan, batch: str | None) -> str:
-    return check_name(batch if batch is not None else scan.name, "batch")
-
-
-def _plant(scan: Scan, found: Arrival, manner: Manner) -> None:
-    plan = found.plan
-
-    def show() -> None:
-        render.say(f"A new batch {plan.name} would continue there, under fences above {plan.fence}:", render.HEAD)
-        rows = [
-            (
-                str(seed.key),
-                str(cursor.decode(seed.checkpoint.cursor)) if seed.checkpoint.cursor else "its beginning",
-                f"{seed.checkpoint.rows:,}",
-                "nothing" if seed.checkpoint.acc is None else render.one_line(seed.checkpoint.acc.decode(), 60),
-            )
-            for seed in plan.seeds
-        ]
-        render.show(render.table(["partition", "resumes after", "rows before", "accumulated"], rows))
-        if found.history:
-            render.say(f"The journal keeps {render.many(len(found.history), 'checkpoint')} that were made elsewhere.")
-        for told in found.told:
-            render.say(told, render.CARE)
-
-    if not goes_on(manner, found.as_dict(), show):
-        return
-    by = agreed(f"Make batch {plan.name}", manner)
-    say_result(acts.make(scan.pipeline.store, plan, by, list(found.notes(by))), manner.as_json, "partition")
-
-
-def import_pages(target: str, file: Path, batch: str | None, key: str | None, manner: Manner) -> None:
+def _import_pages(target: str, file: Path, batch: str | None, key: str | None, manner: Manner) -> None:
     """A file of pages with its folder."""
-    with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
+    from holdfast.runtime.handles.imports import check_pages, import_pages
+
+    with quietly(manner):
         pipeline = load(target)
-    if not pipeline.has_source:
-        raise UsageError(f"pipeline {pipeline.name!r} has no source: it says which pages there are")
     if manner.store is not None:
         pipeline.use_store(manner.store)
-    name = check_name(batch if batch is not None else pipeline.name, "batch")
-    data = read_file(file)
     if manner.dry_run:
-        pipeline = copy.copy(pipeline)
-        pipeline.use_store(MemoryStore())
-        by = By(actor=manner.who, reason="a dry run")
-        _tell(importers.take_over_pages(pipeline, file, data, by, batch=name, key=key), manner, "would count")
+        _tell(import_pages(pipeline, file, batch=batch, key=key, dry_run=True), manner, "would count")
         return
-    said = importers.read_page_file(pipeline, file, data)
+    done, total = check_pages(pipeline, file)
     if not manner.as_json:
-        render.say(f"{file}: {len(said.page_metrics):,} of {said.total_pages:,} pages are called done.")
+        render.say(f"{file}: {done:,} of {total:,} pages are called done.")
+    name = batch if batch is not None else pipeline.name
     by = agreed(f"Make batch {name} from {file} and the outputs beside it", manner)
-    _tell(importers.take_over_pages(pipeline, file, data, by, batch=name, key=key), manner, "count")
+    _tell(import_pages(pipeline, file, batch=batch, key=key, reason=by.reason, actor=by.actor), manner, "count")
 
 
-def _tell(made: importers.Arrived, manner: Manner, counts: str) -> None:
+def _tell(made: "Arrived", manner: Manner, counts: str) -> None:
     if manner.as_json:
         render.document(made.as_dict())
         return
@@ -301,51 +234,51 @@ def import_(
         )
     if by_rows and not from_checkpoint:
         raise UsageError("--by-rows belongs to --from-checkpoint; nothing was changed")
-    if from_state is not None:
-        import_state(target, from_state, batch, manner)
-    elif from_checkpoint:
-        import_checkpoints(target, from_checkpoint, by_rows, batch, manner)
-    elif from_pages is not None:
-        import_pages(target, from_pages, batch, key, manner)
-    else:
+    if from_pages is not None:
+        _import_pages(target, from_pages, batch, key, manner)
+    elif from_outputs:
         _rebuild(target, batch, key, manner)
+    else:
+        from holdfast.runtime.handles.imports import import_checkpoints, import_poller
+
+        scan = _scan(target, manner)
+        if from_state is not None:
+            decide(import_poller(scan, from_state, batch=batch, dry_run=True), manner)
+        else:
+            files = [_named(each) for each in from_checkpoint or ()]
+            decide(import_checkpoints(scan, files, by_rows=by_rows, batch=batch, dry_run=True), manner)
 
 
 def _rebuild(target: str, batch: str | None, key: str | None, manner: Manner) -> None:
     """The damaged file is set aside, items with valid outputs count as done."""
-    with _quiet(manner.as_json):
+    from holdfast.runtime.handles.imports import import_outputs, look_at_file
+
+    with quietly(manner):
         pipeline = load(target)
     if manner.store is not None:
         pipeline.use_store(manner.store)
-    path = pipeline.store_path
-    damage = recover.is_damaged(path) if path is not None else None
-    name = batch if batch is not None else pipeline.name
+    file, name = look_at_file(pipeline), batch if batch is not None else pipeline.name
     if not manner.as_json:
-        _announce(path, damage, name)
+        _announce(file, name)
     if manner.dry_run:
-        with _quiet(manner.as_json):
-            found = pipeline.recover(by=By(actor="nobody", reason="a dry run"), batch=name, key=key, dry_run=True)
+        with quietly(manner):
+            found = import_outputs(pipeline, batch=batch, key=key, dry_run=True)
         if manner.as_json:
-            render.document({"store": str(path), "damaged": damage, "dry_run": True, **found.as_dict()})
+            render.document({"store": str(file.path), "damaged": file.damage, "dry_run": True, **found.as_dict()})
         else:
             _tell_recovered(found, dry_run=True)
         return
     by = agreed(f"Rebuild batch {name} from its output files", manner)
-    moved = recover.set_aside(path) if path is not None and damage is not None else ()
-    with _quiet(manner.as_json):
-        found = pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
+    with quietly(manner):
+        found = import_outputs(pipeline, batch=batch, key=key, reason=by.reason, actor=by.actor)
     if manner.as_json:
         render.document(found.as_dict())
     else:
         _tell_recovered(found, dry_run=False)
 
 
-def _quiet(as_json: bool) -> contextlib.AbstractContextManager[object]:
-    """What the user's module, source or verifiers print is not our answer."""
-    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-
-
-def _announce(path: Path | None, damage: str | None, batch: str) -> None:
+def _announce(file: "StoreFile", batch: str) -> None:
+    path, damage = file.path, file.damage
     if path is None:
         return
     if damage is not None:
@@ -357,7 +290,7 @@ def _announce(path: Path | None, damage: str | None, batch: str) -> None:
         render.say(f"There is no store at {path}: one would be made.")
 
 
-def _tell_recovered(found: recover.Recovery, *, dry_run: bool) -> None:
+def _tell_recovered(found: "Recovery", *, dry_run: bool) -> None:
     for name in found.set_aside:
         render.say(f"set aside: {name}", render.FAINT)
     whole = sum(found.recovered.values())
@@ -399,7 +332,7 @@ def events(
     as_json: JsonOption = False,
 ) -> None:
     """Show the events that others are told of, or deliver to a receiver what it has not got yet."""
-    with opened(store) as there:
+    with hf.open(store) as there:
         if deliver is not None:
             if batch is not None or follow or after:
                 raise UsageError("--deliver resumes where the receiver is, with all batches: give nothing else with it")
@@ -410,34 +343,32 @@ def events(
             _list(there, batch, after, limit, as_json)
 
 
-def _deliver(there: Store, target: str, as_json: bool) -> None:
-    to = receiver(target)
+def _deliver(there: StoreHandle, target: str, as_json: bool) -> None:
     try:
-        count = deliver_all(there, to)
-    except Undelivered as error:
-        render.complain(f"{to.title} does not take events: {error}; nothing is lost, deliver again later")
+        done = there.deliver(target)
+    except hf.Undelivered as error:
+        render.complain(f"{error.receiver} does not take events: {error}; nothing is lost, deliver again later")
         if as_json and target != "-":
             render.document({"error": {"type": "Undelivered", "message": str(error)}})
         raise typer.Exit(AGAIN) from None
     if target == "-":
         return
     if as_json:
-        render.document({"receiver": to.title, "delivered": count})
+        render.document({"receiver": done.receiver, "delivered": done.events})
     else:
-        render.say(f"{render.many(count, 'event')} delivered to {to.title}")
+        render.say(f"{render.many(done.events, 'event')} delivered to {done.receiver}")
 
 
-def _list(there: Store, batch: str | None, after: int, limit: int, as_json: bool) -> None:
-    made = Envelopes(there)
-    found: list[tuple[StoredEvent, Envelope]] = []
+def _list(there: StoreHandle, batch: str | None, after: int, limit: int, as_json: bool) -> None:
+    found: list[NumberedEvent] = []
     more = False
-    for event in _matching(there, batch, after):
+    for event in there.events(after=after, batch=batch):
         if len(found) == limit:
             more = True
             break
-        found.append((event, made.make(event)))
+        found.append(event)
     if as_json:
-        numbered = [{"number": event.id, **envelope} for event, envelope in found]
+        numbered = [{"number": event.number, **event.envelope} for event in found]
         render.document({"events": numbered, "more": more})
         return
     if not found:
@@ -445,36 +376,26 @@ def _list(there: Store, batch: str | None, after: int, limit: int, as_json: bool
         return
     render.show(render.table(["number", "time", "event", "about", "what"], map(_row, found), right=["number"]))
     if more:
-        render.say(f"\nThere are more: --after {found[-1][0].id}", render.FAINT)
+        render.say(f"\nThere are more: --after {found[-1].number}", render.FAINT)
 
 
-def _follow(there: Store, batch: str | None, after: int, as_json: bool) -> None:
-    made = Envelopes(there)
+def _follow(there: StoreHandle, batch: str | None, after: int, as_json: bool) -> None:
     try:
         while True:
-            for event in _matching(there, batch, after):
-                after = event.id
-                envelope = made.make(event)
+            for event in there.events(after=after, batch=batch):
+                after = event.number
                 if as_json:
-                    sys.stdout.write(encode(envelope).decode() + "\n")
+                    sys.stdout.write(msgspec.json.encode(event.envelope).decode() + "\n")
                 else:
-                    sys.stdout.write("  ".join(map(render.clean, _row((event, envelope)))) + "\n")
+                    sys.stdout.write("  ".join(map(render.clean, _row(event))) + "\n")
             sys.stdout.flush()
             time.sleep(EVERY)
     except KeyboardInterrupt:
         return
 
 
-def _matching(there: Store, batch: str | None, after: int) -> Iterator[StoredEvent]:
-    only = None if batch is None else lookup.batch_named(there, batch).id
-    while page := outbox_of(there).events(after, limit=EVENTS_PAGE):
-        yield from (event for event in page if only in (None, event.batch))
-        after = page[-1].id
-
-
-def _row(found: tuple[StoredEvent, Envelope]) -> tuple[str, ...]:
-    event, envelope = found
-    data = envelope["data"]
+def _row(event: NumberedEvent) -> tuple[str, ...]:
+    data = event.envelope["data"]
     facts = [f"{name} {data[name]}" for name in SHOWN_FIRST if name in data and name != "key"]
-    at = envelope["time"][:19].replace("T", " ") + "Z"
-    return str(event.id), at, event.kind, envelope["subject"], render.one_line(", ".join(facts), 100)
+    at = event.envelope["time"][:19].replace("T", " ") + "Z"
+    return str(event.number), at, event.kind, event.envelope["subject"], render.one_line(", ".join(facts), 100)

@@ -16,25 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import holdfast
-from holdfast.core.counts import totals
-from holdfast.core.errors import HoldfastError, UsageError
-from holdfast.core.model import Batch
-from holdfast.core.verify import Reconciliation
+import holdfast as hf
+from holdfast import BatchHandle, HoldfastError, Reconciliation, UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import JsonOption
+from holdfast.interfaces.cli.common import DEFAULT, JsonOption
 from holdfast.interfaces.cli.status import picture
-from holdfast.runtime import lookup
-from holdfast.runtime.engine.remote import load_file
-from holdfast.runtime.operate import audit
-from holdfast.runtime.report import status as standing
-from holdfast.runtime.report.reconcile import reconcile
-from holdfast.stores.base import Store, find_batch
-from holdfast.stores.open import DEFAULT, open_store
+from holdfast.runtime.handles.program import load_file
+
+if TYPE_CHECKING:
+    from holdfast.runtime.operate.audit import Audit
 
 BATCH = "moby-dick"
 PAGES = 447
@@ -127,8 +121,8 @@ class _Demo:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         self.ledger.check(child.returncode == -signal.SIGKILL, f"killed with SIGKILL when {done} pages were done")
-        with self._opened() as (there, batch):
-            seen = standing.snapshot(there, batch)
+        with hf.open(self.where) as there:
+            seen = there[BATCH].status()
         say("What the store says now: every page is in exactly one place.")
         if not self.ledger.as_json:
             render.show(picture(seen))
@@ -150,15 +144,16 @@ class _Demo:
         """Counts, money, files and journal."""
         check = self.ledger.check
         self.ledger.say("\nAct 3: does it add up?", render.HEAD)
-        with self._opened() as (there, batch):
-            counts = standing.snapshot(there, batch).counts
+        with hf.open(self.where) as there:
+            batch = there[BATCH]
+            counts = batch.status().counts
             other = counts.settled - counts.done
             sums = f"{counts.expected} expected = {counts.done} done + {other} other + {counts.pending} pending"
             check(counts.expected == counts.done == PAGES, f"pages: {sums}")
-            money = self._check_money(there, batch)
+            money = self._check_money(batch)
             files = len(list((self.here / "out").glob("page_*.json")))
             check(files == PAGES, f"files: {files} in out/, each with the content that was recorded")
-            compared, found = self._looked_at(there, batch)
+            compared, found = self._looked_at(batch)
         both_ways = f"{compared.observed.files} files read, {len(compared.findings)} findings"
         check(compared.is_explained, f"reconciled: {both_ways}, every page is accounted for")
         chains = render.many(found.chains, "chain")
@@ -172,11 +167,11 @@ class _Demo:
             self.ledger.say("\nSomething does not add up.", render.BAD)
         return {"batch": BATCH, "folder": str(self.here), "counts": counts.as_dict(), **money, "audit": found.as_dict()}
 
-    def _check_money(self, there: Store, batch: Batch) -> dict[str, Any]:
+    def _check_money(self, batch: BatchHandle) -> dict[str, Any]:
         """What was recorded against what the provider charged, to the last digit."""
         check = self.ledger.check
         bill = load_file(self.book / "service.py").read_bill(self.bill)
-        recorded = totals(there.chunks(batch.id)).usd
+        recorded = batch.status().totals.usd
         check(recorded == PRICE, f"recorded: ${recorded}, the price of {PAGES} pages")
         again = f"${bill.repeated_usd} for pages in flight at the kill"
         check(bill.usd == PRICE + bill.repeated_usd, f"the provider's bill: ${bill.usd} = ${PRICE} + {again}")
@@ -188,12 +183,12 @@ class _Demo:
             "repeated_usd": str(bill.repeated_usd),
         }
 
-    def _looked_at(self, there: Store, batch: Batch) -> tuple[Reconciliation, audit.Audit]:
+    def _looked_at(self, batch: BatchHandle) -> "tuple[Reconciliation, Audit]":
         """Reconciled and audited, with the files read, which are named from where the run was."""
         before = Path.cwd()
         os.chdir(self.here)
         try:
-            return reconcile(there, batch, how="full"), audit.verify(there, batch, full=True)
+            return batch.reconcile(full=True), batch.audit(full=True)
         finally:
             os.chdir(before)
 
@@ -221,21 +216,13 @@ class _Demo:
     def _done(self) -> int:
         if not self.where.exists() or not self.where.stat().st_size:
             return 0
-        with self._opened(must_exist=False) as (there, batch):
-            return sum(chunk.counts.done for chunk in there.chunks(batch.id)) if batch is not None else 0
-
-    @contextmanager
-    def _opened(self, *, must_exist: bool = True) -> Iterator[tuple[Store, Any]]:
-        there = open_store(self.where)
-        try:
-            yield there, lookup.batch_named(there, BATCH) if must_exist else find_batch(there, BATCH)
-        finally:
-            there.close()
+        with hf.open(self.where) as there:
+            return there[BATCH].status().counts.done if BATCH in there else 0
 
 
 def find_book() -> Path:
     """The example, in the source tree or inside the installed package."""
-    package = Path(holdfast.__file__).parent
+    package = Path(hf.__file__).parent
     for place in (package / "_demo" / "book", package.parents[1] / "examples" / "book"):
         if (place / "app.py").is_file():
             return place

@@ -1,21 +1,17 @@
 """`holdfast doctor` and `holdfast faults`: is this place safe, and where can a test strike."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from holdfast.core.errors import UsageError
+import holdfast as hf
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption
-from holdfast.runtime.operate import doctor as examining
-from holdfast.runtime.operate.doctor import examine_bucket
-from holdfast.stores import faults as points
-from holdfast.stores.open import DEFAULT, is_bucket
+from holdfast.runtime.handles.doctor import FAULT_MODES
 
-STYLE = {examining.Level.OK: render.GOOD, examining.Level.WARN: render.CARE, examining.Level.UNSAFE: render.BAD}
+STYLE = {"ok": render.GOOD, "warn": render.CARE, "unsafe": render.BAD}
 
 
 def doctor(
@@ -26,17 +22,13 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check what the promises rest on: library, disk, permissions, space, clock, leftovers. Ends with 1 if unsafe."""
-    text = store if store is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
-    if is_bucket(text):
-        found = examine_bucket(text)
-    else:
-        found = examining.examine(_path(text), folders=[Path(), *(folders if folders is not None else [])])
+    found = hf.doctor(store, folders=folders or ())
     if as_json:
         render.document(found.as_dict())
     else:
         rows = [
             (
-                Text(check.level.value, style=STYLE[check.level]),
+                Text(check.level.value, style=STYLE[check.level.value]),
                 check.name,
                 check.message + (f" → {check.advice}" if check.advice else ""),
             )
@@ -48,21 +40,15 @@ def doctor(
             "warn": "Nothing unsafe; see the warnings.",
             "unsafe": "This is not safe.",
         }
-        render.say(f"\n{found.store}: {verdict[found.level.value]}", STYLE[found.level])
-    if found.level is examining.Level.UNSAFE:
+        render.say(f"\n{found.store}: {verdict[found.level.value]}", STYLE[found.level.value])
+    if found.level == "unsafe":
         raise typer.Exit(1)
 
 
 def faults(as_json: JsonOption = False, store: StoreOption = None) -> None:  # noqa: ARG001  every command takes --store
     """List the named points at every durable step, where a test can kill, stop or fail the process."""
     if as_json:
-        render.document({"modes": list(points.MODES), "points": points.POINTS})
+        render.document({"modes": list(FAULT_MODES), "points": hf.fault_points()})
         return
-    render.show(render.table(["point", "when it is reached"], points.POINTS.items()))
-    render.say(f"\nHOLDFAST_FAULT=point:hit:mode arms one; modes: {', '.join(points.MODES)}.", render.FAINT)
-
-
-def _path(text: str) -> Path:
-    if text.startswith("memory:"):
-        raise UsageError("a store in memory has nothing to check: name a file with --store")
-    return Path(text.removeprefix("sqlite:").removeprefix("//")).expanduser()
+    render.show(render.table(["point", "when it is reached"], hf.fault_points().items()))
+    render.say(f"\nHOLDFAST_FAULT=point:hit:mode arms one; modes: {', '.join(FAULT_MODES)}.", render.FAINT)

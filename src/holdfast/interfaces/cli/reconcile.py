@@ -1,19 +1,12 @@
 """The commands `holdfast reconcile`, `plan`, `reopen`, and what would put a reconciled batch right."""
 
-import contextlib
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from shlex import quote
 from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core.course import End, stage_names, to_reopen
-from holdfast.core.errors import UsageError
-from holdfast.core.limits import UNDO_SHARE
-from holdfast.core.model import Batch, Course
-from holdfast.core.verify import REPAIRABLE, Finding, How, Reconciliation, What, is_too_much
+import holdfast as hf
+from holdfast import BatchHandle, Finding, Pipeline, Plan, Preview, Reconciliation, Scan, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -21,89 +14,21 @@ from holdfast.interfaces.cli.common import (
     Manner,
     StoreOption,
     agreed,
-    opened,
+    quietly,
     show_preview,
-    warn_of_end,
     with_manner,
 )
 from holdfast.interfaces.cli.render import all_pasteable, pasteable, remember
-from holdfast.interfaces.cli.status import word_of
 from holdfast.interfaces.cli.target import load, load_runnable
-from holdfast.runtime import lookup
-from holdfast.runtime.define.options import allowed, count_or_share, tolerance_of
-from holdfast.runtime.define.stage import sinks_among
-from holdfast.runtime.operate import repair
-from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.report import lifecycle
-from holdfast.runtime.report import overview as glance
-from holdfast.runtime.report import status as standing
-from holdfast.runtime.report.reconcile import reconcile as look
-from holdfast.runtime.report.reconcile import repairable
-from holdfast.runtime.scan.scan import Scan
-from holdfast.runtime.sinks.base import Sink
+from holdfast.runtime.handles.batch import check_share
 from holdfast.runtime.text import command, when
-from holdfast.stores.base import Store
 
-OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})
+UNDO_SHARE = "10%"
 MUCH = (
     "--undo 100% since so much would go back: first see that the disk is there, and that this is the folder that the "
     "batch ran in"
 )
 """Said beside a repair that is refused without it."""
-
-
-def remedy_commands(found: Reconciliation, batch: Batch, *, source: str | None = None) -> list[str]:
-    """Return the commands, each once."""
-    kinds = {what for what, count in found.found.items() if count}
-    audit = [command("audit verify", batch.name)] if What.MISCOUNTED in kinds else []
-    changes = list(dict.fromkeys(_changes(found, batch, kinds, source)))
-    if batch.course is Course.CANCELLED:
-        return audit
-    if batch.sealed_at is not None and changes:
-        return [*audit, command("reopen", batch.name, options="--reason …"), *changes]
-    if found.recorded.pending and "holdfast run …" not in changes:
-        changes.append(f"{command('status', batch.name)}, then holdfast run …")
-    return [*audit, *changes]
-
-
-def _changes(found: Reconciliation, batch: Batch, kinds: set[What], source: str | None) -> Iterator[str]:
-    if kinds & REPAIRABLE:
-        yield _repair_command(found, batch, source)
-    if What.NEVER_CREATED in kinds and any(map(_is_named, found.findings)):
-        yield "holdfast run …"
-    if kinds & OF_NUMBER and any(map(_is_number, found.findings)):
-        yield command("expect", batch.name, found.expected.admitted, "--reason …")
-    if found.nothing:
-        yield "holdfast run … --allow-empty"
-    elif not found.expected.read and not found.recorded.pending:
-        yield "holdfast run …" if found.expected.scanned else f"holdfast run …, or {command('close', batch.name)}"
-
-
-def _repair_command(found: Reconciliation, batch: Batch, source: str | None) -> str:
-    """Return the repair that sees what was seen here, and is not refused."""
-    options = ["--repair", *(["--full"] if found.observed.how == "full" else [])]
-    options += [] if source is None else ["--source", quote(source)]
-    options += ["--undo 100%"] if is_much(found) else []
-    return command("reconcile", batch.name, options=" ".join(options))
-
-
-def is_much(found: Reconciliation) -> bool:
-    """Return whether a repair would send back more than it does without being told so."""
-    count = sum(found.found.get(what, 0) for what in REPAIRABLE)
-    listed = [finding for finding in found.findings if finding.what in REPAIRABLE]
-    items = len({finding.n for finding in listed}) if len(listed) == count else count
-    return is_too_much(items, found.recorded.done, count_or_share(UNDO_SHARE, "undo"))
-
-
-def _is_named(finding: Finding) -> bool:
-    return finding.what is What.NEVER_CREATED and finding.key is not None
-
-
-def _is_number(finding: Finding) -> bool:
-    return finding.what in OF_NUMBER and finding.key is None
-
-
 SHOWN = 20
 
 
@@ -131,20 +56,27 @@ def reconcile(
     """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
     if mend and seal:
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
-    share, fine = count_or_share(undo, "undo"), tolerance_of(tolerate if tolerate is not None else 0)
-    with _there(source, manner) as (there, pipeline):
-        found = lookup.batch_named(there, batch)
-        result = lifecycle.conclude_end(there, found, lambda: _look(there, found, pipeline, full), actor=manner.who)
-        most = allowed(fine, result.expected.admitted)
-        extra: dict[str, Any] = {"state": _state(there, batch, result)}
+    check_share(undo, "undo")
+    pipeline: Pipeline | None = None
+    if source is not None:
+        with quietly(manner):
+            pipeline = load(source)
+        if manner.store is not None:
+            pipeline.use_store(manner.store)
+    with hf.open(pipeline.store if pipeline is not None else manner.store) as there:
+        found = there[batch]
+        result = found.reconcile(source=pipeline, full=full, actor=manner.who)
+        most = found.allowed_dead(result, tolerate if tolerate is not None else 0)
+        extra: dict[str, Any] = {"state": found.state_after(result)}
         if not manner.as_json:
-            _show(result, stage_names(found), most, extra["state"], follows=glance.is_followed(there, found))
+            _show(result, found.stages, most, extra["state"], follows=found.is_followed)
             if not mend:
-                _show_remedies(result, lookup.batch_named(there, batch), source)
+                _show_remedies(found.remedies(result, source=source))
         if mend:
-            extra["repair"] = _repair(there, found, result, pipeline, share, manner)
+            extra["repair"] = _repair(found, result, pipeline, undo, manner)
         if seal:
-            extra["sealed_at"] = _seal(there, found, result, manner, most)
+            done = found.seal(result, tolerate=most, reason=manner.reason, actor=manner.who)
+            extra["sealed_at"] = done.sealed_at
     if manner.as_json:
         plain = result.as_dict()
         told = [{**each, "remedy": pasteable(each["remedy"])} for each in plain["findings"]]
@@ -162,9 +94,9 @@ def reopen(
     manner: Manner,
 ) -> None:
     """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
-    with opened(manner.store) as there:
-        found = lookup.batch_named(there, batch)
-        told = lifecycle.seal_of(there, found)
+    with hf.open(manner.store) as there:
+        found = there[batch]
+        told = found.seal_of()
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
         if not manner.as_json:
@@ -172,66 +104,26 @@ def reopen(
             took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
             render.say(f"{took} It would take items, runs and acts again.")
         by = agreed(f"Reopen {batch}", manner)
-        there.amend(found.id, to_reopen(by.reason), actor=by.actor)
+        done = found.reopen(reason=by.reason, actor=by.actor)
     if manner.as_json:
-        render.document({"batch": batch, "reopened": True, "was_sealed_at": told.at, "was_sealed_by": told.by,
+        render.document({**done.as_dict(), "was_sealed_at": told.at, "was_sealed_by": told.by,
                          "was_sealed_because": told.reason})  # fmt: skip
     else:
         render.say(f"{batch} is open again.", render.GOOD)
 
 
-@contextlib.contextmanager
-def _there(source: str | None, manner: Manner) -> Iterator[tuple[Store, Pipeline | None]]:
-    """The store; and the pipeline, where its source shall be compared. What its module prints is not our answer."""
-    if source is None:
-        with opened(manner.store) as there:
-            yield there, None
-        return
-    with contextlib.redirect_stdout(sys.stderr) if manner.as_json else contextlib.nullcontext():
-        pipeline = load(source)
-    if manner.store is not None:
-        pipeline.use_store(manner.store)
-    yield pipeline.store, pipeline
-
-
-def _look(there: Store, batch: Batch, pipeline: Pipeline | None, full: bool) -> Reconciliation:
-    if pipeline is None:
-        return look(there, batch, how=_how(full))
-    found = pipeline.reconcile(batch.name, full=full)
-    if found.expected.keys is None:
-        raise UsageError(f"pipeline {pipeline.name!r} has no source that could be read again: leave --source away")
-    return found
-
-
-def _seal(there: Store, batch: Batch, found: Reconciliation, manner: Manner, most: int) -> float | None:
-    """Sealing what is sealed already changes nothing: perhaps the answer of the first time was lost."""
-    if batch.sealed_at is not None and found.is_explained:
-        return batch.sealed_at
-    return lifecycle.seal(there, batch, found, actor=manner.who, reason=manner.reason, tolerated=most).sealed_at
-
-
-def _how(full: bool) -> How:
-    return "full" if full else "quick"
-
-
 def _repair(
-    there: Store, batch: Batch, found: Reconciliation, pipeline: Pipeline | None, share: float, manner: Manner
+    batch: BatchHandle, found: Reconciliation, pipeline: Pipeline | None, undo: str, manner: Manner
 ) -> dict[str, Any]:
-    """Show what would be done, ask, do it, and say what was done."""
-    lifecycle.check_goes_on(there, batch)
-    sinks: Mapping[int, Sink] | None = sinks_among(pipeline.stages) if pipeline is not None else None
-    findings = repairable(there, batch, sinks, _how(found.observed.how == "full"))
-    wanted = repair.preview_repair(batch, found, findings)
+    """Show what would be done, ask, do it, and tell what was done."""
+    wanted: Preview = batch.repair(found, source=pipeline, undo=undo, dry_run=True)
     if not manner.as_json:
         render.say()
         show_preview(wanted)
-        warn_of_end(there, batch)
-    if wanted.items:
-        repair.check_share(wanted, share)
-    if manner.dry_run or not wanted.items:
+    if manner.dry_run or wanted.is_idle:
         return {"plan": wanted.as_dict(), "changed": 0}
-    by = agreed(f"Send {render.many(wanted.items, 'item')} of {batch.name} back", manner)
-    done = repair.repair(there, batch, findings, by)
+    by = agreed(wanted.question, manner)
+    done = wanted.carry_out(reason=by.reason, actor=by.actor)
     if not manner.as_json:
         render.say(f"{render.many(done.changed, 'item')} went back: run the batch to make them again.", render.GOOD)
     return {"plan": wanted.as_dict(), **done.as_dict()}
@@ -245,17 +137,11 @@ def _expected(found: Reconciliation) -> str:
         source = "source not read to its end: run it again"
     if expected.closed:
         source = "closed: no more come"
-    if found.end in (End.STOPPED, End.CANCELLED):
+    if found.end in ("stopped", "cancelled"):
         source = f"taken until it was {found.end}"
     if expected.total is not None:
         source = f"of {expected.total:,}"
     return source + ("" if found.expected.keys is None else f"; {render.many(found.expected.keys, 'key')} compared")
-
-
-def _state(there: Store, batch: str, found: Reconciliation) -> str:
-    """Return the word for the batch: what was found decides, and else what its status says."""
-    seen = standing.snapshot(there, lookup.batch_named(there, batch))
-    return word_of(there, seen) if found.is_explained or seen.end is None else found.state
 
 
 def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: str, *, follows: bool) -> None:
@@ -297,9 +183,8 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
             render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
 
 
-def _show_remedies(found: Reconciliation, batch: Batch, source: str | None) -> None:
+def _show_remedies(commands: list[str]) -> None:
     """Tell which commands would put it right."""
-    commands = remedy_commands(found, batch, source=source)
     if commands:
         render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
     if any("--undo" in each for each in commands):
@@ -349,7 +234,7 @@ def plan(
     said: dict[str, Any] = {
         "batch": batch, "key": key, "workers": workers, "verify": verify, "changed": changed, "code": code,
     }  # fmt: skip
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with quietly(as_json):
         found = load_runnable(target)
         pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:

@@ -119,6 +119,11 @@ def document(value: Any) -> None:
     sys.stdout.flush()
 
 
+def compact(value: Any) -> str:
+    """A value as JSON in one line."""
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
 ) -> Table:
@@ -170,12 +175,6 @@ def told(text: str) -> str:
     return clean(pasteable(text))
 
 
-def one_line(text: str, limit: int = 100) -> str:
-    """The text without line ends, cut where it is long."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
-
-
 def number(value: float | None, digits: int = 3) -> str:
     """A figure for people: three digits that count; a dash where there is none."""
     if value is None:
@@ -186,4 +185,5 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 many = words.many
+one_line = words.one_line
 usd = words.usd

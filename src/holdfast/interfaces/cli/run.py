@@ -1,6 +1,5 @@
 """`holdfast run`: a pipeline or a scan from a file or a module, to its report."""
 
-import contextlib
 import inspect
 import os
 import sys
@@ -10,17 +9,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.core import canonical
-from holdfast.core.errors import UsageError
+from holdfast import Budget, Scan, ScanReport, Tick, UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import JsonOption, StoreOption
+from holdfast.interfaces.cli.common import JsonOption, StoreOption, quietly
 from holdfast.interfaces.cli.render import all_pasteable, remember
 from holdfast.interfaces.cli.target import load_runnable
-from holdfast.runtime.define.options import count_or_share
-from holdfast.runtime.define.policy import Budget, Tolerance
-from holdfast.runtime.scan import follow
-from holdfast.runtime.scan.scan import Scan, ScanReport
-from holdfast.runtime.scan.tick import Tick
 
 
 def run(
@@ -45,9 +38,7 @@ def run(
     ] = None,
     stop_beyond: Annotated[
         str | None,
-        typer.Option(
-            "--stop-beyond", metavar="N|SHARE", help="Stop when more items than this are dead: 5, 0.01 or 1%."
-        ),
+        typer.Option("--stop-beyond", metavar="N|SHARE", help="Stop when more items than this are dead: 5 or 1%."),
     ] = None,
     lease: Annotated[
         str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
@@ -124,13 +115,14 @@ def run(
         "patience": patience,
         "allow_empty": allow_empty if allow_empty else None,
         "until": _until(until),
-        "tolerate": _tolerance(stop_beyond, tolerate),
+        "tolerate": tolerate,
+        "stop_beyond": stop_beyond,
         "budget": _budget(budget),
         "progress": False if as_json and progress is None else progress,
         "signals": "report",
     }
     options = {name: value for name, value in said.items() if value is not None}
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with quietly(as_json):
         found = load_runnable(target)
         pipeline = found.pipeline if isinstance(found, Scan) else found
         if store is not None:
@@ -163,7 +155,7 @@ def _scan(target: str, scan: Scan, options: dict[str, Any]) -> Any:
 
 def _line(tick: Tick) -> None:
     """What a scan that stays did, when it did something: also in a file that somebody looks at meanwhile."""
-    render.say(follow.line(tick), render.BAD if tick.dead else "")
+    render.say(tick.line, render.BAD if tick.dead else "")
     sys.stdout.flush()
 
 
@@ -190,7 +182,7 @@ def _tell(report: Any, as_json: bool) -> None:
     if as_json:
         more: dict[str, Any] = {}
         if isinstance(report, ScanReport):
-            more = {"rows": report.rows, "result": canonical.to_plain(report.result, "the result")}
+            more = {"rows": report.rows, "result": report.plain_result()}
         plain = report.as_dict()
         ours = {name: all_pasteable(plain[name]) for name in ("why", "warnings") if name in plain}
         render.document({**plain, **ours, **more})
@@ -222,14 +214,3 @@ def _until(text: str | None) -> str | datetime | None:
         raise UsageError(
             f"--until {text}: write a time such as 12h, or a moment such as 2026-12-01T06:00+00:00"
         ) from None
-
-
-def _tolerance(stop_beyond: str | None, tolerate: str | None) -> str | Tolerance | None:
-    if stop_beyond is None:
-        return tolerate
-    if tolerate is not None:
-        raise UsageError("--tolerate judges at the end, --stop-beyond stops the run: pass one of them")
-    limit = count_or_share(stop_beyond, "stop-beyond")
-    if isinstance(limit, int):
-        return Tolerance(count=limit)
-    return Tolerance(share=limit)

@@ -4,38 +4,32 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.core import canonical, course
-from holdfast.core.course import End
-from holdfast.core.model import Batch, Course, Kind, State, StoredItem
+import holdfast as hf
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption, opened
+from holdfast.interfaces.cli.common import BatchArgument, ItemArgument, JsonOption, StoreOption
 from holdfast.interfaces.cli.render import pasteable
-from holdfast.runtime import lookup
-from holdfast.runtime.partitions import standing_of
-from holdfast.runtime.report import overview as glance
-from holdfast.runtime.report import statistics
-from holdfast.runtime.report import status as standing
-from holdfast.runtime.report.statistics import StageStatistics, Statistics, Summary
-from holdfast.runtime.report.status import set_back_note
-from holdfast.runtime.text import brief, command, unpause, when
-from holdfast.stores import owners
-from holdfast.stores.base import Store, find_batch
+from holdfast.runtime.text import brief, command, to_the_millisecond, unpause_command, when
+
+if TYPE_CHECKING:
+    from holdfast import BatchHandle, ItemHandle, Statistics, Status, StoreHandle
+    from holdfast.runtime.report.overview import Overview
+    from holdfast.runtime.report.statistics import StageStatistics, Summary
+    from holdfast.runtime.report.status import HeldChunk
 
 LEAST = 0.0001
 """What is less is not told more exactly: seven digits are as wide as a column is on a narrow screen."""
 COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 
 
-def statistics_tables(collected: Statistics) -> Iterator[Table]:
+def statistics_tables(collected: "Statistics") -> Iterator[Table]:
     """What the stages took, cost and measured; how attempts ended; which models were paid."""
     parts = [*collected.stages, collected.overall] if len(collected.stages) > 1 else list(collected.stages)
     rows = [row for part in parts for row in _numbers(part)]
@@ -54,12 +48,12 @@ def statistics_tables(collected: Statistics) -> Iterator[Table]:
         yield render.table(["model", "attempts", "tokens", "cost"], shares, right=["attempts", "tokens", "cost"])
 
 
-def name(part: StageStatistics) -> str:
+def name(part: "StageStatistics") -> str:
     """The stage's name; all of them together are `all`."""
     return part.stage if part.stage is not None else "all"
 
 
-def _numbers(part: StageStatistics) -> Iterator[tuple[str, ...]]:
+def _numbers(part: "StageStatistics") -> Iterator[tuple[str, ...]]:
     kinds = [
         ("queue s", part.queue),
         ("execution s", part.execution),
@@ -73,7 +67,7 @@ def _numbers(part: StageStatistics) -> Iterator[tuple[str, ...]]:
             yield (name(part), kind, *_row(summary))
 
 
-def _row(summary: Summary) -> list[str]:
+def _row(summary: "Summary") -> list[str]:
     return [_cell(getattr(summary, column)) for column in COLUMNS]
 
 
@@ -85,7 +79,7 @@ def _cell(value: float | Decimal | None) -> str:
     return render.number(value, 3 if not value or value >= 0.01 else 2)
 
 
-def _distributions(part: StageStatistics) -> tuple[str, str, str]:
+def _distributions(part: "StageStatistics") -> tuple[str, str, str]:
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in part.outcomes.items())
     needed = ", ".join(f"{items:,} needed {count}" for count, items in list(part.attempt_counts.items())[:6])
     errors = ", ".join(f"{code} ({count:,})" for code, count in list(part.codes.items())[:6])
@@ -95,7 +89,6 @@ def _distributions(part: StageStatistics) -> tuple[str, str, str]:
 MANY_ATTEMPTS = 1_000_000
 LISTED = 30
 """How many batches a list shows, unless told otherwise: a screen's worth."""
-NOT_CONVERGED = "complete, not converged"
 HALTED = {
     "budget": "its budget was used up: raise it",
     "breaker": "a service did not answer for too long: see to it",
@@ -104,9 +97,9 @@ HALTED = {
 WORDS = {
     "sealed": render.GOOD,
     "sealed with dead letters": render.CARE,
-    course.EMPTY: render.BAD,
-    course.FINDINGS: render.BAD,
-    course.OVER_TOLERANCE: render.BAD,
+    "empty": render.BAD,
+    "finished with findings": render.BAD,
+    "over tolerance": render.BAD,
     "complete": render.GOOD,
     "complete with dead letters": render.CARE,
     "running": render.GOOD,
@@ -119,7 +112,7 @@ WORDS = {
     "interrupted": render.CARE,
     "orphaned": render.BAD,
     "not begun": render.FAINT,
-    NOT_CONVERGED: render.BAD,
+    "complete, not converged": render.BAD,
 }
 STATES = ("done", "skipped", "dead", "cancelled", "pending")
 RARE = ("skipped", "cancelled")
@@ -146,39 +139,33 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list the newest."""
-    with opened(store) as there:
+    with hf.open(store) as there:
         if watch and not as_json:
             _watch(there, batch, every, LISTED if limit is None else limit)
         elif batch is None and as_json:
-            seen = [standing.snapshot(there, each) for each in _newest(there, limit)]
-            said = {"store": there.url, "batches": [{**each.as_dict(), "state": word_of(there, each)} for each in seen]}
-            render.document({**said, "set_back": set_back_note(there)})
+            seen = [each.status().as_dict() for each in there.batches(newest=limit)]
+            render.document({"store": there.url, "batches": seen, "set_back": there.set_back()})
         elif batch is None:
-            render.show(_list(there, _look(there, None, LISTED if limit is None else limit)))
-            _tell_history(there, None)
+            render.show(_list(there, [each.status() for each in there.batches(newest=limit or LISTED)]))
+            _tell_history(there.set_back())
         else:
-            _tell(there, lookup.batch_named(there, batch), numbers, as_json)
+            _tell(there[batch], numbers, as_json)
 
 
-def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> None:
+def _tell(batch: "BatchHandle", numbers: bool | None, as_json: bool) -> None:
     """One batch, with the statistics of its stages unless reading them would take long and nobody insists."""
-    seen = standing.snapshot(there, batch)
+    seen = batch.status()
     wanted = seen.totals.attempts <= MANY_ATTEMPTS if numbers is None else numbers
-    collected = statistics.collect(there, batch) if wanted else None
+    collected = batch.statistics() if wanted else None
     if as_json:
-        more: dict[str, Any] = {"state": word_of(there, seen)}
-        more |= {} if collected is None else {"statistics": collected.as_dict()}
-        if seen.kind is Kind.PARTITIONS:
-            from holdfast.runtime.partitions import remarks
-
-            parts = list(glance.glances(there, batch))
-            more |= {"scan": glance.overview(parts).as_dict(), "partitions": [each.as_dict() for each in parts]}
-            more |= {"notes": [each.as_dict() for each in remarks(there, batch)]}
-            more |= {"not_converged": _unconverged(there, seen, batch)}
-        render.document({**seen.as_dict(), **more, "set_back": set_back_note(there, batch)})
+        more: dict[str, Any] = {} if collected is None else {"statistics": collected.as_dict()}
+        if seen.kind == "partitions":
+            more |= {"scan": batch.overview().as_dict(), "partitions": [each.as_dict() for each in batch.partitions()]}
+            more |= {"notes": [each.as_dict() for each in batch.remarks()], "not_converged": batch.unconverged()}
+        render.document({**seen.as_dict(), **more, "set_back": batch.set_back()})
         return
-    render.show(_picture(there, seen))
-    _tell_history(there, batch)
+    render.show(_picture(batch, seen))
+    _tell_history(batch.set_back())
     if collected is not None and collected.overall.runs:
         for part in statistics_tables(collected):
             render.say()
@@ -187,59 +174,36 @@ def _tell(there: Store, batch: Batch, numbers: bool | None, as_json: bool) -> No
         render.say(f"\nStatistics of {seen.totals.attempts:,} attempts: add --statistics", render.FAINT)
 
 
-def _tell_history(there: Store, batch: Batch | None) -> None:
-    if said := set_back_note(there, batch):
-        render.say(f"{said[0].upper()}{said[1:]}.", render.CARE)
+def _tell_history(text: str) -> None:
+    if text:
+        render.say(f"{text[0].upper()}{text[1:]}.", render.CARE)
 
 
-def _look(there: Store, batch: str | None, limit: int) -> list[standing.Status]:
-    """Return the batch, or the newest of them, as they stand now."""
-    batches = _newest(there, limit) if batch is None else [lookup.batch_named(there, batch)]
-    return [standing.snapshot(there, each) for each in batches]
-
-
-def _newest(there: Store, limit: int | None) -> list[Batch]:
-    """Return the batches that were opened last, the newest at the end."""
-    batches = there.batches()
-    return batches if limit is None else batches[-limit:]
-
-
-def _picture(there: Store, seen: standing.Status) -> RenderableType:
+def _picture(batch: "BatchHandle", seen: "Status") -> RenderableType:
     """A batch at a glance; of a scan with its partitions."""
-    batch = lookup.batch_named(there, seen.batch)
-    if seen.kind is not Kind.PARTITIONS:
+    if seen.kind != "partitions":
         return picture(seen)
     from holdfast.interfaces.cli import cursor
-    from holdfast.runtime.partitions import remarks
 
-    parts = list(glance.glances(there, batch))
-    notes = [("note", Text(render.clean(str(each)), style=render.CARE)) for each in remarks(there, batch)]
-    if why := _unconverged(there, seen, batch):
+    notes = [("note", Text(render.clean(str(each)), style=render.CARE)) for each in batch.remarks()]
+    if why := batch.unconverged():
         told = f"outstanding: {why}; correct it and run again"
         notes.append(("converge", Text(render.clean(told), style=render.BAD)))
     return render.together(
-        picture(seen, glance.overview(parts), word_of(there, seen), notes), "", cursor.partitions(batch.name, parts)
+        picture(seen, batch.overview(), notes), "", cursor.partitions(batch.name, batch.partitions())
     )
 
 
-def _unconverged(there: Store, seen: standing.Status, batch: Batch) -> str:
-    """Why a scan whose partitions are done has no result."""
-    if not (seen.is_complete and seen.kind is Kind.PARTITIONS):
-        return ""
-    from holdfast.runtime.scan.converge import outstanding
-
-    return outstanding(there, batch)
-
-
-def _watch(there: Store, batch: str | None, every: float, limit: int) -> None:
+def _watch(there: "StoreHandle", batch: str | None, every: float, limit: int) -> None:
     """Look again and again until all is complete; the last picture stays on the screen."""
     console = render.out()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     try:
         with live if live is not None else nullcontext():
             while True:
-                seen = _look(there, batch, limit)
-                shown = _picture(there, seen[0]) if batch is not None else _list(there, seen)
+                batches = there.batches(newest=limit) if batch is None else [there[batch]]
+                seen = [each.status() for each in batches]
+                shown = _picture(batches[0], seen[0]) if batch is not None else _list(there, seen)
                 if live is not None:
                     live.update(shown, refresh=True)
                 else:
@@ -251,11 +215,11 @@ def _watch(there: Store, batch: str | None, every: float, limit: int) -> None:
         return
 
 
-def _is_over(seen: standing.Status) -> bool:
+def _is_over(seen: "Status") -> bool:
     return (seen.end is not None or seen.is_empty) and not _in_hands(seen)
 
 
-def _in_hands(seen: standing.Status) -> bool:
+def _in_hands(seen: "Status") -> bool:
     """Whether somebody who is alive still has items, be it only to finish them after a cancel."""
     return any(lease.is_live for lease in seen.leases)
 
@@ -263,48 +227,14 @@ def _in_hands(seen: standing.Status) -> bool:
 Facts = list[tuple[str, str | Text]]
 
 
-def picture(
-    seen: standing.Status, scan: glance.Overview | None = None, word: str = "", notes: Sequence[tuple[str, Text]] = ()
-) -> RenderableType:
+def picture(seen: "Status", scan: "Overview | None" = None, notes: Sequence[tuple[str, Text]] = ()) -> RenderableType:
     """A batch at a glance."""
-    word = word if word else state_of(seen)
     what = f"pipeline {seen.pipeline}: {' → '.join(seen.stages)}" if scan is None else f"scan {seen.pipeline}"
-    head = render.heading(f"{seen.batch}", f"{word} · {what}", WORDS[word])
+    head = render.heading(f"{seen.batch}", f"{seen.state} · {what}", WORDS[seen.state])
     return render.together(head, render.facts([*_facts(seen, scan), *notes]))
 
 
-def word_of(there: Store, seen: standing.Status) -> str:
-    """One word for how the batch stands. A scan may have handled rows before anything is settled, and one that follows
-    its source never ends."""
-    word, batch = state_of(seen), find_batch(there, seen.batch)
-    if word.startswith("complete") and batch is not None and _unconverged(there, seen, batch):
-        return NOT_CONVERGED
-    if word not in ("not begun", "interrupted") or batch is None or not glance.has_begun(there, batch):
-        return word
-    if glance.is_followed(there, batch):
-        return "following"
-    return "interrupted" if glance.was_worked_on(there, batch) else "not begun"
-
-
-def state_of(seen: standing.Status) -> str:
-    """One word for how the batch stands."""
-    counts = seen.counts
-    if seen.sealed_at is not None:
-        return "sealed with dead letters" if counts.dead else "sealed"
-    if seen.word:
-        return seen.word
-    if counts.running:
-        return "running"
-    if counts.orphaned:
-        return "orphaned"
-    if counts.waiting and not counts.ready:
-        return "waiting"
-    if counts.settled and not counts.pending:
-        return "open"
-    return "interrupted" if counts.settled or seen.totals.attempts else "not begun"
-
-
-def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[str, str | Text]]:
+def _facts(seen: "Status", scan: "Overview | None") -> list[tuple[str, str | Text]]:
     c, totals, forecast = seen.counts, seen.totals, seen.forecast
     more = "; more may come" if scan is None else "; the source was not read to its end yet"
     reading = "" if seen.ingested_at is not None or seen.expected is not None else more
@@ -342,9 +272,9 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     if seen.progressed_at is not None:
         rows.append(("progress", f"{brief(max(0.0, seen.at - seen.progressed_at))} ago, at {when(seen.progressed_at)}"))
     if seen.seal is not None:
-        cut = f", after it was {seen.end}" if seen.end in (End.STOPPED, End.CANCELLED) else ""
+        cut = f", after it was {seen.end}" if seen.end in ("stopped", "cancelled") else ""
         why = f": {seen.seal.reason}" if seen.seal.reason else ""
-        rows.append(("sealed", f"at {when(seen.seal.at)} by {owners.short(seen.seal.by)}{cut}{why}"))
+        rows.append(("sealed", f"at {when(seen.seal.at)} by {seen.seal.by_whom}{cut}{why}"))
         rows += [("late", Text(render.clean(str(late)), style=render.CARE)) for late in seen.seal.late[:8]]
     rows += _leases(seen, "item" if scan is None else "partition")
     if seen.dead_codes:
@@ -353,8 +283,8 @@ def _facts(seen: standing.Status, scan: glance.Overview | None) -> list[tuple[st
     if seen.blame is not None:
         rows.append(("careful", Text(render.told(str(seen.blame)), style=render.CARE)))
     if c.orphaned:
-        again = "run the batch again, or " if seen.course is Course.OPEN else ""
-        why = "left in a cancelled batch" if seen.course is Course.CANCELLED else "no progress for long"
+        again = "run the batch again, or " if seen.course == "open" else ""
+        why = "left in a cancelled batch" if seen.course == "cancelled" else "no progress for long"
         rows.append(("orphaned", f"{why}: {again}see {command('orphans', seen.batch)}"))
     return rows
 
@@ -367,7 +297,7 @@ def _attempts(count: int) -> str:
     return render.many(count, "attempt")
 
 
-def _rows(scan: glance.Overview, pending: int) -> str:
+def _rows(scan: "Overview", pending: int) -> str:
     """How far a scan is, in rows: so far, still to come, how fast, until when."""
     told = [f"{scan.rows:,} so far"]
     if scan.follows:
@@ -381,16 +311,16 @@ def _rows(scan: glance.Overview, pending: int) -> str:
     return ", ".join(told)
 
 
-def _leases(seen: standing.Status, noun: str) -> list[tuple[str, str | Text]]:
+def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
     """Who holds what: chunks of one owner in one line where there are several."""
-    by_owner: dict[tuple[str, bool], list[standing.HeldChunk]] = {}
+    by_owner: dict[tuple[str, bool], list[HeldChunk]] = {}
     for lease in seen.leases:
         by_owner.setdefault((lease.owner, lease.is_live), []).append(lease)
     rows: list[tuple[str, str | Text]] = [("held by", _held(held, noun)) for held in list(by_owner.values())[:8]]
     return rows if len(by_owner) <= 8 else [*rows, ("", f"… and {render.many(len(by_owner) - 8, 'owner')} more")]
 
 
-def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
+def _course(seen: "Status") -> list[tuple[str, str | Text]]:
     """Whether it may continue, and when it ends."""
     rows: list[tuple[str, str | Text]] = []
     if seen.expected is not None:
@@ -403,12 +333,12 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
         rows.append(("expected", f"{seen.expected:,}{short}" + (f", {-missing:,} more came" if missing < 0 else "")))
     if seen.closed_at is not None:
         rows.append(("closed", f"since {when(seen.closed_at)}: it takes no new items"))
-    if seen.course is Course.PAUSED:
-        text = f"paused by a person; to continue: {unpause(seen.batch)}, then run it"
+    if seen.course == "paused":
+        text = f"paused by a person; to continue: {unpause_command(seen.batch)}, then run it"
         rows.append(("course", Text(render.told(text), style=render.CARE)))
-    if seen.end is None and seen.course is Course.OPEN and seen.halted in HALTED:
+    if seen.end is None and seen.course == "open" and seen.halted in HALTED:
         rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
-    if seen.course is Course.CANCELLED:
+    if seen.course == "cancelled":
         left = f"; {render.many(seen.counts.pending, 'item')} left with {_owners(seen)}" if seen.counts.pending else ""
         rows.append(("course", Text(f"cancelled, for good{left}", style=render.BAD)))
     if seen.ends_at is not None:
@@ -417,13 +347,13 @@ def _course(seen: standing.Status) -> list[tuple[str, str | Text]]:
     return rows
 
 
-def _owners(seen: standing.Status) -> str:
+def _owners(seen: "Status") -> str:
     if any(lease.is_live for lease in seen.leases):
         return "their owners"
     return f"owners that are gone: {command('cancel', seen.batch)} cancels them"
 
 
-def _held(leases: list[standing.HeldChunk], noun: str) -> str:
+def _held(leases: "list[HeldChunk]", noun: str) -> str:
     lease = min(leases, key=lambda each: each.expires_in)
     if lease.is_live:
         ends = f"lease for another {brief(lease.expires_in)}"
@@ -439,25 +369,24 @@ def _held(leases: list[standing.HeldChunk], noun: str) -> str:
     return f"{lease.owner}: {held} of {len(leases):,} chunks under fence {fences}, {ends}"
 
 
-def _list(there: Store, seen: list[standing.Status]) -> RenderableType:
+def _list(there: "StoreHandle", seen: "list[Status]") -> RenderableType:
     if not seen:
         return Text(render.clean(f"{there.url} holds no batch yet."))
-    words = [word_of(there, each) for each in seen]
     shown = [name for name in STATES if name not in RARE or any(getattr(each.counts, name) for each in seen)]
     rows = [
         (
             each.batch,
-            Text(word, style=WORDS[word]),
+            Text(each.state, style=WORDS[each.state]),
             f"{each.counts.expected:,}",
             *(f"{getattr(each.counts, name):,}" for name in shown),
             render.usd(each.totals.usd),
             when(each.opened_at),
         )
-        for each, word in zip(seen, words, strict=True)
+        for each in seen
     ]
     headers = ["batch", "state", "items", *shown, "cost", "opened"]
     table = render.table(headers, rows, right=["items", *shown, "cost"])
-    if not (older := len(there.batches()) - len(seen)):
+    if not (older := len(there) - len(seen)):
         return table
     more = f"… and {older:,} older: holdfast status --limit {older + len(seen)}"
     return render.together(table, Text(more, style=render.FAINT))
@@ -470,76 +399,50 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a batch with the statistics of its stages, or one item with its payload and outputs."""
-    with opened(store) as there:
-        found = lookup.batch_named(there, batch)
+    with hf.open(store) as there:
+        found = there[batch]
         if item is not None:
-            _show_item(there, found, lookup.item_named(there, found, item), as_json)
+            _show_item(found.item(item), as_json)
             return
-        _tell(there, found, True, as_json)
+        _tell(found, True, as_json)
 
 
-def _show_item(there: Store, batch: Batch, item: StoredItem, as_json: bool) -> None:
-    from holdfast.runtime.verify.inspector import OutputReader, sinks_of
-
-    names, reader = course.stage_names(batch), OutputReader(sinks_of(batch))
-    outputs = {}
-    for output in there.outputs(batch.id, lo=item.n, hi=item.n + 1):
-        location = reader.location(output)
-        data = (
-            {"file": location} if location is not None else _json(output.data if output.data is not None else b"null")
-        )
-        outputs[lookup.stage_title(names, output.stage)] = {"epoch": output.epoch, "output": data}
-    place, part = item.place, glance.of_item(there, batch, item)
-    if part is not None and place.state is State.PENDING:
-        outputs = {}  # a reset cleared it
+def _show_item(item: "ItemHandle", as_json: bool) -> None:
+    outputs, part = item.outputs(), item.partition()
     if as_json:
         render.document(
             {
-                "batch": batch.name,
+                "batch": item.batch,
                 "key": item.key,
-                "n": item.n,
-                "state": place.state.value,
-                "stage": lookup.stage_title(names, place.stage),
-                "epoch": place.epoch,
-                "attempt": place.attempt,
-                "due": place.due,
-                "code": place.code,
-                "reason": place.reason,
-                "payload": _json(item.payload),
+                "n": item.number,
+                "state": item.state.value,
+                "stage": item.stage,
+                "epoch": item.epoch,
+                "attempt": item.attempts,
+                "due": item.due,
+                "code": item.code,
+                "reason": item.reason,
+                "payload": item.payload,
                 "outputs": outputs,
                 **({} if part is None else {"checkpoint": part.as_dict()}),
             }
         )
         return
-    rows: list[tuple[str, str | Text]] = [
-        ("stage", lookup.stage_title(names, place.stage)),
-        ("epoch", str(place.epoch)),
-    ]
-    rows += [("attempts", str(place.attempt))] if place.attempt else []
-    rows += [("code", f"{place.code}: {place.reason}")] if place.code else []
-    rows += (
-        [("checkpoint", glance.partition_in_words(at))] if (at := standing_of(there, batch, item)) is not None else []
-    )
-    rows.append(("payload", render.one_line(item.payload.decode("utf-8", "replace"), 400)))
-    rows += [(name, render.one_line(canonical.encode(made["output"]).decode(), 400)) for name, made in outputs.items()]
-    render.show(render.heading(f"item {item.key!r} (number {item.n}) of {batch.name}", place.state.value))
+    rows: list[tuple[str, str | Text]] = [("stage", item.stage), ("epoch", str(item.epoch))]
+    rows += [("attempts", str(item.attempts))] if item.attempts else []
+    rows += [("code", f"{item.code}: {item.reason}")] if item.code else []
+    rows += [("checkpoint", at)] if (at := item.checkpoint()) else []
+    rows.append(("payload", render.one_line(item.raw_payload.decode("utf-8", "replace"), 400)))
+    rows += [(name, render.one_line(render.compact(made["output"]), 400)) for name, made in outputs.items()]
+    render.show(render.heading(f"item {item.key!r} (number {item.number}) of {item.batch}", item.state.value))
     render.show(render.facts(rows))
-    render.say(f"\nIts story: {command('why', batch.name, item.key)}", render.FAINT)
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return canonical.decode(data)
-    except msgspec.DecodeError:
-        return data.decode("utf-8", "replace")
+    render.say(f"\nIts story: {command('why', item.batch, item.key)}", render.FAINT)
 
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
-    from holdfast.runtime.report.why import tell, to_the_millisecond
-
-    with opened(store) as there:
-        told = tell(there, lookup.batch_named(there, batch), item)
+    with hf.open(store) as there:
+        told = there[batch].item(item).why()
     if as_json:
         commands = [pasteable(each) for each in told.commands]
         render.document(told.as_dict() | {"commands": commands})

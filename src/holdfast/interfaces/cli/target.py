@@ -7,10 +7,8 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from holdfast.core.errors import HoldfastError, UsageError
-from holdfast.runtime.engine.remote import load_file
-from holdfast.runtime.pipeline import Pipeline
-from holdfast.runtime.scan.scan import Scan
+from holdfast import HoldfastError, Pipeline, Scan, UsageError
+from holdfast.runtime.handles.program import load_file
 
 Runnable = Pipeline | Scan
 

@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from holdfast.core import canonical
+from holdfast.core.course import share_of
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import check_times
 from holdfast.core.limits import SOURCE_PATIENCE, UNDO_SHARE
-from holdfast.runtime.define.policy import Budget, Tolerance
+from holdfast.core.model import DeadLimit
+from holdfast.runtime.define.policy import Budget
 from holdfast.runtime.text import Duration, in_utc, moment, seconds
 from holdfast.stores.base import Capabilities
 
@@ -56,7 +58,10 @@ class Options:
     workers: int
     cap: int | None
     item_cost: int | None
-    tolerate: int | float | Tolerance
+    tolerate: int | float
+    """How many dead letters are fine at the end: a count, or a share as a float."""
+    stop_beyond: DeadLimit | None
+    """How many may die before the run stops."""
     deadline: float | None
     until: Until | None
     lease: float
@@ -85,7 +90,8 @@ class Options:
         key: KeyFrom,
         workers: int = 16,
         budget: Budget | None = None,
-        tolerate: int | str | Tolerance = 0,
+        tolerate: int | str | None = None,
+        stop_beyond: int | str | None = None,
         deadline: Duration | datetime | None = None,
         until: Duration | datetime | None = None,
         lease: Duration = "30s",
@@ -123,8 +129,11 @@ class Options:
         check_identity(identity, changed)
         check_code(code)
         check_signals(signals)
+        limit = None if stop_beyond is None else dead_limit(stop_beyond)
+        fine = tolerate if tolerate is not None else stop_beyond if stop_beyond is not None else 0
         return Options(
-            batch=batch, key=key, workers=workers, tolerate=tolerance_of(tolerate), verify=verify, executor=executor,
+            batch=batch, key=key, workers=workers, tolerate=count_or_share(fine, "tolerate"), verify=verify,
+            executor=executor, stop_beyond=limit,
             undo=count_or_share(undo, "undo"), progress=progress, identity=identity, changed=changed, code=code,
             seal=seal, cap=None if budget is None else canonical.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else canonical.to_units(budget.item),
@@ -147,17 +156,15 @@ def count_or_share(said: object, name: str) -> int | float:
     raise UsageError(f"{name}={said!r}: write a number of items such as 5, or a share such as '1%'")
 
 
-def tolerance_of(tolerate: object) -> int | float | Tolerance:
-    """Return how many dead letters are fine: a number of items, a share written "1%", or a Tolerance, which stops the
-    run when there are more."""
-    return tolerate if isinstance(tolerate, Tolerance) else count_or_share(tolerate, "tolerate")
+def dead_limit(stop_beyond: int | str) -> DeadLimit:
+    """Return how many may die before a run stops, as a store judges it."""
+    found = count_or_share(stop_beyond, "stop_beyond")
+    return DeadLimit(count=found, share=None) if isinstance(found, int) else DeadLimit(count=None, share=found)
 
 
-def allowed(tolerate: int | float | Tolerance, expected: int) -> int:
+def allowed(tolerate: int | float, expected: int) -> int:
     """How many dead letters are fine among so many items."""
-    if isinstance(tolerate, Tolerance):
-        return tolerate.allowed(expected)
-    return tolerate if isinstance(tolerate, int) else int(tolerate * expected + 1e-9)
+    return tolerate if isinstance(tolerate, int) else share_of(tolerate, expected)
 
 
 def lease_seconds(lease: Duration) -> float:

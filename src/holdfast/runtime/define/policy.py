@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from holdfast.core import canonical, model, retry
-from holdfast.core.course import share_of
+from holdfast.core import canonical, retry
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BREAKER_SECONDS
 from holdfast.core.retry import Policy
@@ -58,35 +57,6 @@ class Budget:
             raise UsageError("Budget(usd=0) would let nothing run: give an amount, or leave the budget out")
         if self.item is not None and not 0 < canonical.to_units(self.item) <= canonical.to_units(self.usd):
             raise UsageError(f"Budget(usd={self.usd}, item={self.item}): an item costs something, and no more than all")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
-    """How many dead letters a batch may have before its run stops: a count, a share of all items, or
-    both."""
-
-    count: int | None = None
-    share: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.count is None and self.share is None:
-            raise UsageError("Tolerance(): pass how many dead letters are fine, with count=… or share=…")
-        if self.count is not None and (type(self.count) is not int or self.count < 0):
-            raise UsageError(f"Tolerance(count={self.count!r}): a whole number, 0 or more")
-        share = self.share
-        if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
-            raise UsageError(f"Tolerance(share={share!r}): a share from 0 to 1, such as 0.01")
-
-    def facts(self) -> model.DeadLimit:
-        """What a store is asked to judge."""
-        return model.DeadLimit(count=self.count, share=self.share)
-
-    def allowed(self, expected: int) -> int:
-        """How many of all items may be dead once everything is settled."""
-        found = [] if self.count is None else [self.count]
-        if self.share is not None:
-            found.append(share_of(self.share, expected))
-        return min(found)
 
 
 @dataclass(frozen=True, slots=True)

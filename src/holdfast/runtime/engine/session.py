@@ -13,7 +13,6 @@ from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError
 from holdfast.core.model import Batch, Chunk, ItemNo, Kind, NewItem, State, Want
 from holdfast.runtime.define.options import KeyFrom, Options
-from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interrupts, Role
 from holdfast.runtime.engine.desk import Desk
@@ -128,7 +127,7 @@ class Session:
     @property
     def tolerance(self) -> model.DeadLimit | None:
         """What the store is asked to judge: how many may die before the run stops."""
-        return self.options.tolerate.facts() if isinstance(self.options.tolerate, Tolerance) else None
+        return self.options.stop_beyond
 
     # -- setting up -----------------------------------------------------------------------------------------------
 

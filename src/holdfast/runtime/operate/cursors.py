@@ -3,56 +3,45 @@
 A `CursorPlan`, which can be shown, is made first; then it is carried out, guarded by the state and epoch of every
 partition. Nothing that the owner of a partition does meanwhile can be committed.
 
-A new batch that begins in the middle is paused until every partition has its checkpoint, so that no run takes it up
-half made and delivers everything again. A crash leaves it paused and noted as begun; the same command again finishes
-it. `holdfast reset` of a scan resumes a partition at its checkpoint, with a fresh budget of attempts; it begins again
+`holdfast reset` of a scan resumes a partition at its checkpoint, with a fresh budget of attempts; it begins again
 at its first row only if that is asked for, and a person may settle it by hand instead.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.core import canonical, cursor, ingest, journal
-from holdfast.core.course import item_dead, to_course, to_note
-from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of, go_on_from
-from holdfast.core.errors import Conflict, Refused, UsageError
+from holdfast.core import canonical, cursor
+from holdfast.core.course import item_dead
+from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
+from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Course, ItemNo, Key, Kind, Output, State, StoredItem
+from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, ActResult, Acts, By
-from holdfast.runtime.define.pipeline import check_name
-from holdfast.runtime.journal import forward
+from holdfast.runtime.acts import MEANWHILE, MOVED, ActResult, Acts, By, Preview
 from holdfast.runtime.operate import state_document
+from holdfast.runtime.operate.clones import check_fence
 from holdfast.runtime.operate.operations import RESOLVED
-from holdfast.runtime.operate.state_document import PartitionDocument
 from holdfast.runtime.partitions import (
-    BEGUN,
-    CLONED,
-    IMPORTED,
     MISCOUNTS,
-    PLANTED,
     chunk_of,
-    for_a_clone,
     history,
     identity_of,
     is_partition,
-    remarks,
     source_of,
     standing_of,
     standings,
 )
 from holdfast.runtime.report import lifecycle, reconcile
-from holdfast.runtime.text import command
+from holdfast.runtime.report.overview import partition_in_words
+from holdfast.runtime.text import command, many, one_line
 from holdfast.stores import owners
-from holdfast.stores.base import Store, find_batch
+from holdfast.stores.base import Store
 
 RESET, BROKEN = "reset", "lease_broken"
 NOBODY = "nobody holds it"
-MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
-_ANY = ItemNo(0)
+PARTITION = "partition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +93,39 @@ class CursorPlan:
     """What it goes by, for the journal."""
     beyond: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"act": self.kind, "batch": self.batch, "partitions": [each.as_dict() for each in self.parts],
-                **self.origin}  # fmt: skip
+    @property
+    def concerned(self) -> int:
+        """How many partitions would change."""
+        return sum(not each.left for each in self.parts)
+
+
+PARTS_SHOWN = 20
+COLUMNS = ("partition", "stands after", "would resume after", "so", "held by")
+FENCED = "Whoever holds a partition is fenced off: what is not committed yet is handled again."
+
+
+def shown(plan: CursorPlan, question: str, perform: Callable[[By], ActResult], *, title: str = "",
+          warning: str = "") -> Preview:  # fmt: skip
+    """Return what a plan would do, to be shown and carried out."""
+    facts = {"act": plan.kind, "partitions": [each.as_dict() for each in plan.parts], **plan.origin}
+    first = [dict(zip(COLUMNS, _row(each), strict=True)) for each in plan.parts[:PARTS_SHOWN]]
+    held = any(each.owner is not None for each in plan.parts)
+    warnings = [*([FENCED] if held else []), *([warning] if warning else [])]
+    return Preview(
+        batch=plan.batch, keys=" ".join(["act", "batch", *(name for name in facts if name != "act")]),
+        items=plan.concerned, counts={}, facts=facts, first=tuple(first), columns=COLUMNS,
+        more=len(plan.parts) - len(first), titles=(title,) if title else (), warning="; ".join(warnings),
+        question=question, perform=perform,
+    )  # fmt: skip
+
+
+def _row(turn: Turn) -> tuple[str, ...]:
+    if turn.to is None:
+        target = "the same"
+    else:
+        target = str(cursor.decode(turn.to.cursor)) if turn.to.cursor else "the beginning"
+    stands = "not begun" if turn.at.cursor is None else str(turn.at.cursor)
+    return str(turn.at.key), stands, target, str(turn), turn.owner if turn.owner is not None else "nobody"
 
 
 def spoken(at: Cursor | None, rows: int) -> dict[str, Any]:
@@ -230,7 +249,7 @@ def carry_out(store: Store, batch: Batch, plan: CursorPlan, by: By) -> ActResult
 
     body, acts = canonical.encode(plan.origin), Acts(store, batch, by)
     acts.carry_out(plan.kind, map(decide, plan.parts), seize=True, body=body, beyond=plan.beyond)
-    return acts.result(plan.kind)
+    return acts.result(plan.kind, noun=PARTITION)
 
 
 def _decide(plan: CursorPlan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:
@@ -244,176 +263,6 @@ def _decide(plan: CursorPlan, each: Turn, now: Standing, by: By, held: bool) -> 
 def is_held(chunks: Sequence[Chunk], at: Standing) -> bool:
     """Whether somebody has the partition, be it that his lease is over."""
     return at.place.state is State.PENDING and chunk_of(chunks, at.n).owner is not None
-
-
-# -- batches that begin in the middle ----------------------------------------------------------------------------------
-
-COUNTED = 1 << 44
-"""No chunk is granted so often."""
-YEAR_2024 = 1_704_067_200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seed:
-    """A partition as it shall begin."""
-
-    key: Key
-    payload: bytes
-    checkpoint: Checkpoint
-    """Of whatever item: its number is set when there is one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planting:
-    """A batch as it shall be."""
-
-    name: str
-    pipeline: str
-    definition: bytes
-    seeds: tuple[Seed, ...]
-    fence: int
-    """Every fence of the new batch is higher."""
-    kind: str
-    """What its acts are called: CLONED or IMPORTED."""
-    origin: dict[str, Any]
-    """Where it comes from, for the journal."""
-
-    @property
-    def digest(self) -> bytes:
-        said = [[each.key, each.payload, each.checkpoint.rows, each.checkpoint.cursor, each.checkpoint.acc]
-                for each in self.seeds]  # fmt: skip
-        return canonical.digest(b"", canonical.encode([self.definition, self.fence, said]))
-
-
-def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
-    """Refuse a fence from elsewhere that is so high that this store could give it out again after it was set back: its
-    own begin again with the microseconds since 2024 then, which are above every fence that came about by counting. One
-    that is `known` here is fine."""
-    if fence > known and fence >= max(COUNTED, (store.now() - YEAR_2024) * 1e6):
-        raise Refused(
-            f"{what}: its fence {fence:,} is higher than any that came about by counting; nothing was changed"
-        )
-
-
-def check_free(store: Store, plan: Planting) -> Batch | None:
-    """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
-    if plan.kind == IMPORTED:
-        check_fence(store, plan.fence, plan.name)
-    found = find_batch(store, plan.name)
-    if found is None:
-        return None
-    kinds: dict[str, bytes] = {}
-    is_whole = False
-    for entry in forward(store, found):
-        kinds[entry.kind] = entry.stored.body
-        is_whole = is_whole or (PLANTED in kinds and entry.kind != PLANTED)
-    is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
-    if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
-        return found
-    raise Refused(
-        f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
-        f"`{command('cursor reset', plan.name)}`"
-    )
-
-
-def _is_paused(batch: Batch) -> bool:
-    """As one is until it is whole; killed before it was opened to runs, it has all its checkpoints and waits still."""
-    return batch.course is Course.PAUSED or not batch.admitted
-
-
-def plant(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> Batch:
-    """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
-    check_free(store, plan)
-    batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.actor)
-    store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor)
-    store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.actor)
-    items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
-    store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.actor)
-    _set(store, batch, plan, by)
-    _check_set(store, batch, plan)
-    for note in notes:
-        store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.actor)
-    told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
-    store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.actor)
-    return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
-
-
-def _set(store: Store, batch: Batch, plan: Planting, by: By) -> None:
-    """Every partition at its checkpoint, under a fence above all that were given out for it. Those that a crash found
-    set are left alone."""
-    wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
-    changes: list[Change] = []
-    for at in standings(store, batch):
-        if at.checkpoint is None:
-            said = wanted[canonical.key_text(at.key)]
-            to = Checkpoint(at.n, said.rows, said.cursor, said.acc)
-            change = go_on_from(at, to, 1, reason=by.reason, even_so=True)
-            assert isinstance(change, Change)
-            changes.append(change)
-    body = canonical.encode(plan.origin)
-    Acts(store, batch, by).carry_out(plan.kind, changes, seize=True, body=body, beyond=plan.fence)
-
-
-def _check_set(store: Store, batch: Batch, plan: Planting) -> None:
-    """Two who make the same batch from different states at once: one of them is told so."""
-    wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
-    for at in standings(store, batch):
-        said = wanted.get(canonical.key_text(at.key))
-        if said is None or (at.rows, at.acc) != (said.rows, said.acc) or (at.checkpoint or said).cursor != said.cursor:
-            raise Conflict(
-                f"batch {plan.name!r} was made by somebody else at the same time: look at it before you continue"
-            )
-
-
-def _begun(plan: Planting) -> bytes:
-    return journal.encode_body(journal.Acted(reason=f"{plan.kind}: in the making", note=plan.digest))
-
-
-def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> Seed:
-    return Seed(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
-
-
-# -- new batches ----------------------------------------------------------------------------------------------------
-
-
-def clone(store: Store, batch: Batch, new_name: str) -> Planting:
-    """A new batch of the same definition at the same cursors, under fences that are higher. What is known of totals
-    that do not count every row once goes with it."""
-    chunks = store.chunks(batch.id)
-    known = for_a_clone(remarks(store, batch))
-    seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
-    plan = Planting(
-        name=check_name(new_name, "batch"), pipeline=batch.pipeline, definition=batch.definition, seeds=seeds,
-        fence=max((chunk.fence for chunk in chunks), default=0), kind=CLONED,
-        origin={"cloned_from": batch.name, **({"totals": known} if known else {})},
-    )  # fmt: skip
-    check_free(store, plan)
-    return plan
-
-
-def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
-    """A new batch as a state says that was exported, here or elsewhere."""
-    state = state_document.read(data, name)
-    state_document.check_key(state.partitions, name)
-    seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
-    plan = Planting(
-        name=check_name(batch, "batch"), pipeline=state.pipeline, definition=canonical.encode(state.definition),
-        seeds=seeds, fence=state.fence, kind=IMPORTED,
-        origin={"file": name, "digest": state.digest, "exported_at": state.at, "of": state.name},
-    )  # fmt: skip
-    check_free(store, plan)
-    return plan
-
-
-def _payload(part: PartitionDocument) -> bytes:
-    plain = {"range": part.key, "after": part.after, "until": part.until, "rows": part.expected_rows}
-    return canonical.encode(plain if part.identity is None else {**plain, "identity": part.identity})
-
-
-def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> ActResult:
-    """Make the planned batch."""
-    made = plant(store, plan, by, notes)
-    return ActResult(kind=plan.kind, batch=made.name, changed=len(plan.seeds))
 
 
 # -- reset to a checkpoint, and results by hand ------------------------------------------------------------------------
@@ -445,9 +294,8 @@ def retry(store: Store, batch: Batch, plan: CursorPlan, by: By, *, named: bool) 
     lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
     decided = (_decide_retry(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named) for turn in plan.parts)
-    return (
-        Acts(store, batch, by).carry_out(RESET, decided, seize=True, body=canonical.encode(plan.origin)).result(RESET)
-    )
+    acts = Acts(store, batch, by).carry_out(RESET, decided, seize=True, body=canonical.encode(plan.origin))
+    return acts.result(RESET, noun=PARTITION)
 
 
 def _decide_retry(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Change | str:
@@ -466,11 +314,12 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     if not is_partition(store, batch, item):
         raise UsageError(f"item {item.key!r} of {batch.name!r} is a row: use `holdfast dead resolve`")
     if item.place.state not in (State.DEAD, State.PENDING):
-        return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((f"{item.place.state} already", 1),))
+        left = ((f"{item.place.state} already", 1),)
+        return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=left, noun=PARTITION)
     if item.place.state is State.PENDING:
         item = _taken_out(store, batch, by, item)
         if item.place.state is not State.DEAD:
-            return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),))
+            return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),), noun=PARTITION)
     facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
     if result is None:
         place = move(item.place, Transition.RESOLVE, to=State.SKIPPED, stages=1, **facts)
@@ -484,7 +333,40 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
     acts = Acts(store, batch, by)
     acts.write(RESOLVED, [change], seize=True)
     reconcile.look_for_end(store, batch, actor=by.actor)
-    return acts.result(RESOLVED)
+    return acts.result(RESOLVED, noun=PARTITION)
+
+
+def preview_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> Preview:
+    """What a reset would do: resume where each stands, or from its first row. Nothing is changed."""
+    plan = plan_retry(store, batch, partition, from_start=from_start)
+    named = partition is not None
+
+    def perform(by: By) -> ActResult:
+        return carry_out(store, batch, plan, by) if from_start else retry(store, batch, plan, by, named=named)
+
+    again = "Every row up to the checkpoint would be handled again:"
+    title = again if from_start else "Each would resume at its checkpoint, with no attempts used:"
+    whose = f"partition {partition}" if named else many(plan.concerned, PARTITION)
+    return shown(plan, f"Reset {whose} of {batch.name}", perform, title=title,
+                 warning=lifecycle.end_in_the_way(store, batch))  # fmt: skip
+
+
+def preview_settle(store: Store, batch: Batch, partition: str, result: bytes | None) -> Preview:
+    """What `settle` would do. Nothing is changed."""
+    lifecycle.check_open(store, batch)
+    (at,) = standings(store, batch, partition)
+    check_unsettled(batch, at.place.state, partition)
+    fate = "skipped, without a result" if result is None else f"done with {one_line(result.decode(), 60)}"
+    facts = {"act": "resolve", "partition": at.key, "state": at.place.state.value, "rows": at.rows}
+    return Preview(
+        batch=batch.name, keys="act batch partition state rows", items=1, counts={}, facts=facts,
+        titles=(
+            f"partition {partition} of {batch.name} ({at.place.state}) would count as {fate}.",
+            f"It stands {partition_in_words(at)}; no further row of it would be read.",
+        ),
+        warning="" if result is None else unlike(at, result), question=f"Settle partition {partition} of {batch.name}",
+        perform=lambda by: settle(store, batch, by, partition, result),
+    )  # fmt: skip
 
 
 def check_unsettled(batch: Batch, state: State, partition: str) -> None:

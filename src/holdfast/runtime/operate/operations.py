@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
@@ -20,7 +21,7 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
 from holdfast.runtime.report import lifecycle, reconcile
 from holdfast.runtime.report.attempts import AttemptReader
-from holdfast.runtime.text import brief
+from holdfast.runtime.text import brief, many, one_line
 from holdfast.runtime.text import usd as money
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item, lineage
@@ -28,13 +29,17 @@ from holdfast.stores.base import Store, each_item, lineage
 
 def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> Preview:
     """What `operations.reset` would do now. Nothing is changed."""
+    lifecycle.check_goes_on(store, batch)
     target = lookup.stage_numbered(batch, to_stage)
     name = stage_names(batch)[target]
     chunks = store.chunks(batch.id)
     if item is None:
-        return _of_batch(store, batch, name, target, [chunk for chunk in chunks if may_have_begun(chunk)])
-    found = lookup.item_named(store, batch, item)
-    return _of_item(store, batch, found, lineage(chunks, found.n), name=name, target=target)
+        shown = _of_batch(store, batch, name, target, [chunk for chunk in chunks if may_have_begun(chunk)])
+    else:
+        found = lookup.item_named(store, batch, item)
+        shown = _of_item(store, batch, found, lineage(chunks, found.n), name=name, target=target)
+    question = f"Reset item {item} of {batch.name}" if item is not None else f"Reset all of {batch.name}"
+    return replace(shown, question=question, perform=lambda by: reset(store, batch, by, item, to_stage=to_stage))
 
 
 NOBODY = By(actor="nobody", reason="only shown")
@@ -107,6 +112,72 @@ def _cost(reader: AttemptReader, target: int, n: int | None = None) -> tuple[int
                 took = zip(group.items, unpack(FLOAT32, group.seconds), strict=True)
                 seconds += sum(part for number, part in took if n in (None, number))
     return spent, seconds
+
+
+LETTERS_SHOWN = 5
+FATES = {
+    "redrive": ("tried again where it stopped", "tried again where they stopped"),
+    "discard": ("given up: it counts as cancelled", "given up: they count as cancelled"),
+}
+"""What becomes of one dead letter, and of several."""
+
+
+def preview_redrive(
+    store: Store, batch: Batch, items: Sequence[str] | None = None, *, code: str | None = None
+) -> Preview:
+    """What `redrive` would do now. Nothing is changed."""
+    lifecycle.check_goes_on(store, batch)
+    shown = _of_letters(store, batch, "redrive", items, code)
+    return replace(shown, warning=lifecycle.end_in_the_way(store, batch),
+                   perform=lambda by: redrive(store, batch, by, items, code=code))  # fmt: skip
+
+
+def preview_discard(
+    store: Store, batch: Batch, items: Sequence[str] | None = None, *, code: str | None = None
+) -> Preview:
+    """What `discard` would do now. Nothing is changed."""
+    lifecycle.check_open(store, batch)
+    shown = _of_letters(store, batch, "discard", items, code)
+    return replace(shown, perform=lambda by: discard(store, batch, by, items, code=code))
+
+
+def preview_resolve(
+    store: Store, batch: Batch, item: str, *, output: bytes | None = None, stage: Stage | None = None
+) -> Preview:
+    """What `resolve` would do now. Nothing is changed. To settle a letter twice is harmless; an item that was never
+    dead is refused, because whoever settles it by hand takes it for dead."""
+    lifecycle.check_open(store, batch)
+    data = None if output is None else fitted(store, batch, check_output(output), stage)
+    found = lookup.item_named(store, batch, item)
+    if found.place.state is not State.DEAD and found.place.code != RESOLVED:
+        is_what = f"item {found.key!r} of batch {batch.name!r} is {found.place.state}, not dead"
+        raise UsageError(f"{is_what}; nothing was changed")
+    fate = "counted as skipped" if data is None else f"done with the output {one_line(data.decode(), 60)}"
+    shown = _of_letters(store, batch, "resolve", [item], None, (fate, fate))
+    return replace(shown, perform=lambda by: resolve(store, batch, by, item, output=data, stage=stage))
+
+
+def _of_letters(
+    store: Store, batch: Batch, verb: str, items: Sequence[str] | None, code: str | None,
+    fates: tuple[str, str] | None = None,
+) -> Preview:  # fmt: skip
+    count, first, alive = 0, list[str](), list[str]()
+    for item in _dead_letters(store, batch, items, code):
+        if item.place.state is not State.DEAD:
+            alive.append(f"{canonical.key_text(item.key)} is {item.place.state}")
+            continue
+        count += 1
+        first += [canonical.key_text(item.key)] if len(first) < LETTERS_SHOWN else []
+    keys = f" ({', '.join(first)}{', …' if count > len(first) else ''})" if first else ""
+    fate = (FATES[verb] if fates is None else fates)[count != 1]
+    letters = f"{many(count, 'dead letter')} of {batch.name}"
+    title = f"{letters}{keys} would be {fate}."
+    if not count and items is not None:
+        title = f"Nothing to {verb}: {', '.join(alive)}, of {batch.name}."
+    return Preview(
+        batch=batch.name, keys="act batch items first warning", items=count, counts={}, facts={"act": verb},
+        first=tuple(first), titles=(title,), question=f"{verb.capitalize()} {letters}",
+    )  # fmt: skip
 
 
 SENT_BACK = frozenset({"reset", "redriven"})

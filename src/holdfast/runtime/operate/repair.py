@@ -1,21 +1,25 @@
-"""Puts right what a reconciliation found, where that can be done without guessing: an item whose output is missing or
-different goes back to the stage that makes it. Outputs themselves are never touched. What it would do is shown first.
+"""The repair of what a reconciliation found, where that can be done without guessing, and the commands for the rest.
+
+An item whose output is missing or different goes back to the stage that makes it. Outputs themselves are never touched.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
+from shlex import quote
 
 from holdfast.core.course import stage_names
 from holdfast.core.errors import Refused
-from holdfast.core.model import Batch
+from holdfast.core.limits import UNDO_SHARE
+from holdfast.core.model import Batch, Course
 from holdfast.core.states import keeps_outputs
-from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, is_too_much
+from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, What, is_too_much
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import MEANWHILE, ActResult, By, Preview, grouped
+from holdfast.runtime.define.options import count_or_share
 from holdfast.runtime.report.lifecycle import check_goes_on, end_in_the_way
 from holdfast.runtime.report.reconcile import Findings
-from holdfast.runtime.text import many
+from holdfast.runtime.text import command, many
 from holdfast.runtime.verify.recheck import Back, back, send_back
 from holdfast.stores.base import Store
 
@@ -25,8 +29,9 @@ SHOWN = 20
 COLUMNS = {"item": "item", "to_stage": "begins again at", "why": "why"}
 
 
-def preview_repair(batch: Batch, found: Reconciliation, findings: Findings) -> Preview:
+def preview_repair(store: Store, batch: Batch, found: Reconciliation, findings: Findings) -> Preview:
     """What would go back, and where to. Nothing is changed."""
+    check_goes_on(store, batch)
     names, by_stage = stage_names(batch), Counter[str]()
     first: list[dict[str, str]] = []
     for worst in _by_item(findings):
@@ -42,8 +47,11 @@ def preview_repair(batch: Batch, found: Reconciliation, findings: Findings) -> P
         batch=batch.name, keys="batch rewound done by_stage first left_alone deleted", items=by_stage.total(),
         counts={"rewound": by_stage.total(), "done": found.recorded.done}, left_alone=left, first=tuple(first),
         facts={"by_stage": by_stage, "deleted": 0}, columns=tuple(COLUMNS.values()),
+        more=by_stage.total() - len(first),
         titles=tuple(titles) or ("There is nothing that a repair could put right.",),
         remark=f"Left alone: {kinds}. Nothing is ever deleted." if kinds else "",
+        warning=end_in_the_way(store, batch), question=f"Send {many(by_stage.total(), 'item')} of {batch.name} back",
+        perform=lambda by: repair(store, batch, findings, by),
     )  # fmt: skip
 
 
@@ -88,3 +96,59 @@ def _by_item(findings: Findings) -> Iterator[Finding]:
     mine = (each for each in findings() if each.what in REPAIRABLE and each.n is not None)
     for _, group in groupby(mine, key=lambda finding: finding.n):
         yield min(group, key=lambda finding: finding.stage if finding.stage is not None else 0)
+
+
+# -- what to do about it ---------------------------------------------------------------------------------------------
+
+OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})
+
+
+def remedy_commands(found: Reconciliation, batch: Batch, *, source: str | None = None) -> list[str]:
+    """Return the commands, each once."""
+    kinds = {what for what, count in found.found.items() if count}
+    audit = [command("audit verify", batch.name)] if What.MISCOUNTED in kinds else []
+    changes = list(dict.fromkeys(_changes(found, batch, kinds, source)))
+    if batch.course is Course.CANCELLED:
+        return audit
+    if batch.sealed_at is not None and changes:
+        return [*audit, command("reopen", batch.name, options="--reason …"), *changes]
+    if found.recorded.pending and "holdfast run …" not in changes:
+        changes.append(f"{command('status', batch.name)}, then holdfast run …")
+    return [*audit, *changes]
+
+
+def _changes(found: Reconciliation, batch: Batch, kinds: set[What], source: str | None) -> Iterator[str]:
+    if kinds & REPAIRABLE:
+        yield _repair_command(found, batch, source)
+    if What.NEVER_CREATED in kinds and any(map(_is_named, found.findings)):
+        yield "holdfast run …"
+    if kinds & OF_NUMBER and any(map(_is_number, found.findings)):
+        yield command("expect", batch.name, found.expected.admitted, "--reason …")
+    if found.nothing:
+        yield "holdfast run … --allow-empty"
+    elif not found.expected.read and not found.recorded.pending:
+        yield "holdfast run …" if found.expected.scanned else f"holdfast run …, or {command('close', batch.name)}"
+
+
+def _repair_command(found: Reconciliation, batch: Batch, source: str | None) -> str:
+    """Return the repair that sees what was seen here, and is not refused."""
+    options = ["--repair", *(["--full"] if found.observed.how == "full" else [])]
+    options += [] if source is None else ["--source", quote(source)]
+    options += ["--undo 100%"] if is_much(found) else []
+    return command("reconcile", batch.name, options=" ".join(options))
+
+
+def is_much(found: Reconciliation) -> bool:
+    """Return whether a repair would send back more than it does without being told so."""
+    count = sum(found.found.get(what, 0) for what in REPAIRABLE)
+    listed = [finding for finding in found.findings if finding.what in REPAIRABLE]
+    items = len({finding.n for finding in listed}) if len(listed) == count else count
+    return is_too_much(items, found.recorded.done, count_or_share(UNDO_SHARE, "undo"))
+
+
+def _is_named(finding: Finding) -> bool:
+    return finding.what is What.NEVER_CREATED and finding.key is not None
+
+
+def _is_number(finding: Finding) -> bool:
+    return finding.what in OF_NUMBER and finding.key is None

@@ -6,7 +6,7 @@ own, the others with one event for all. A group is told by chunk, kind and the m
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -134,7 +134,8 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
             first.append(canonical.key_text(orphan.key))
     warning = lifecycle.end_in_the_way(store, batch) if counts[State.PENDING] else ""
     told = {"requeued": counts[State.PENDING], "buried": counts[State.DEAD], "never_begun": untouched}
-    return _preview(batch, strategy, told, held, tuple(owners), tuple(first), left, warning)
+    shown = _preview(batch, strategy, told, held, tuple(owners), tuple(first), left, warning)
+    return replace(shown, perform=lambda by: resolve_orphans(store, batch, by, strategy, items))
 
 
 def _preview(
@@ -157,6 +158,7 @@ def _preview(
         batch=batch.name, keys=RESOLVE_KEYS, items=items, counts=counts, facts={"strategy": strategy.value},
         in_flight=held, owners=owners, first=first, left_alone=dict(left), warning=warning, rows=tuple(rows),
         titles=(f"{many(items, 'orphan')} of {batch.name}{keys} would be resolved by {strategy.value}:",),
+        question=f"{strategy.value.capitalize()} {many(items, 'orphan')} of {batch.name}",
     )  # fmt: skip
 
 
@@ -244,9 +246,23 @@ WARNINGS = {
 AT_WORK = "an owner that is alive has it: what it commits takes the blame away"
 
 
-def preview_lift(store: Store, batch: Batch) -> orphans.Blame | None:
-    """The blame that `lift` would take away; None where there is none. Nothing is changed."""
-    return orphans.blame_of(store, batch, _free(store, batch), now=store.now())
+def preview_lift(store: Store, batch: Batch) -> Preview:
+    """What `lift_blame` would do. Nothing is changed."""
+    lifecycle.check_goes_on(store, batch)
+    found = orphans.blame_of(store, batch, _free(store, batch), now=store.now())
+    title = f"No part of {batch.name} that nobody holds carries blame."
+    if found is not None:
+        whom = "owner" if found.deaths == 1 else f"{found.deaths:,} owners"
+        title = (
+            f"{many(found.items, 'item')} of {batch.name} in {many(found.parts, 'part')} would be handed out as if the "
+            f"last {whom} had not died; nothing becomes of the items."
+        )
+    facts = {"parts": 0, "items": 0} if found is None else found.as_dict()
+    return Preview(
+        batch=batch.name, keys=" ".join(["batch", *facts]), items=0 if found is None else found.items, counts={},
+        facts=facts, titles=(title,), question=f"Lift the blame in {batch.name}",
+        perform=lambda by: lift_blame(store, batch, by),
+    )  # fmt: skip
 
 
 def lift_blame(store: Store, batch: Batch, by: By) -> ActResult:
@@ -258,7 +274,8 @@ def lift_blame(store: Store, batch: Batch, by: By) -> ActResult:
     for some in grouped(free):
         acts.write(LIFTED, list(_naming(store, some)), seize=True, lifts=True)
     held = len(carriers) - len(free)
-    return ActResult(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=((AT_WORK, held),) if held else ())
+    left = ((AT_WORK, held),) if held else ()
+    return ActResult(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=left, noun="part")
 
 
 def _free(store: Store, batch: Batch) -> list[Chunk]:

@@ -75,11 +75,14 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Prev
         then = THROWN_AWAY if at_once else FINISHED_FIRST
         rows.append(("in flight", f"{many(in_flight, 'item')} held by {', '.join(by)}: {then}"))
     rows.append(("kept", f"{many(counts['settled'], 'item')} that are settled, with their outputs"))
-    if is_finished(store, batch):
+    finished = is_finished(store, batch)
+    if finished:
         title, rows = f"{batch.name} is finished: there is nothing that would be cancelled.", []
     return Preview(
         batch=batch.name, keys="batch free in_flight owners settled at_once", items=pending, counts=counts,
         facts={"at_once": at_once}, in_flight=in_flight, owners=by, titles=(title,), rows=tuple(rows),
+        question=f"Cancel {batch.name}", nothing_to_do=finished,
+        perform=lambda by: cancel(store, batch, by, at_once=at_once),
     )  # fmt: skip
 
 

@@ -116,6 +116,11 @@ class Seal:
     reason: str = ""
     late: tuple[Late, ...] = ()
 
+    @property
+    def by_whom(self) -> str:
+        """Who sealed it, for people: host and process, or the person's name."""
+        return owners.short(self.by)
+
 
 def conclude_end(
     store: Store, batch: Batch, look: Callable[[], Compared], *, actor: str, looks: int = END_LOOKS

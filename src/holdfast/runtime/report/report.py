@@ -16,14 +16,13 @@ from holdfast.core.verify import Finding, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.define.context import DeadLetter
 from holdfast.runtime.define.options import allowed as allowed_dead
-from holdfast.runtime.define.policy import Tolerance
 from holdfast.runtime.report import lifecycle, statistics, status
 from holdfast.runtime.report.forecast import Forecast, PastAttempts, recent_commits
 from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.statistics import read_savings
 from holdfast.runtime.report.status import Figures
-from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause, usd, when
+from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause_command, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
 
@@ -324,7 +323,7 @@ def _restore(facts: dict[str, Any]) -> Report:
 
 
 def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Figures | None, reason: str,
-         tolerated: int | float | Tolerance, rewound: int = 0,
+         tolerated: int | float, rewound: int = 0,
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
          failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
@@ -451,7 +450,7 @@ def _sentence(word: str, now: status.Status, reason: str, left: str, unexplained
     if word == OVER_TOLERANCE:
         return _over_tolerance(now, left)
     if now.course is Course.PAUSED or reason == "paused":
-        return f"A person paused it, {left}: `{unpause(now.batch)}`, then run again."
+        return f"A person paused it, {left}: `{unpause_command(now.batch)}`, then run again."
     if reason == "breaker":
         return f"A service did not answer for too long, {left}: see the notes, then run again to continue."
     return f"The budget is used up, {left}: raise it and run again."

@@ -48,6 +48,22 @@ class HeldChunk:
     """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
 
 
+NOT_CONVERGED = "complete, not converged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanFacts:
+    """What is known of a scan beside its counts."""
+
+    unconverged: str
+    """Why it has no result though its partitions are done; empty where it has one, or needs none."""
+    has_begun: bool
+    """Rows were handled, or a person set a cursor."""
+    is_followed: bool
+    was_worked_on: bool
+    """Somebody walked over rows of it: a clone that nobody has run yet only has its cursors."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Plain):
     """A batch as it stood at `at`. It holds nothing of the store and cannot be changed."""
@@ -55,7 +71,7 @@ class Status(Plain):
     _tells: ClassVar[str] = (
         "batch pipeline at opened_at ingested_at sealed_at expected closed_at seal course ends_at "
         "end progressed_at complete=is_complete stages counts totals forecast leases dead_codes "
-        "dead_codes_complete blame"
+        "dead_codes_complete blame state"
     )
 
     batch: str
@@ -90,9 +106,42 @@ class Status(Plain):
     """What it consists of."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Rows of a scan that were buried one by one, by what has become of them; they are in `counts`, too."""
+    scan: "ScanFacts | None" = None
+    """What decides about the word for a scan beside its counts; None for a pipeline."""
     halted: str = ""
     """Why its last run ended, where that is on record and nothing has come further since: any reason of a run; those
     in `HALTS` have a word."""
+
+    @property
+    def state(self) -> str:
+        """One word for how it is. A scan may have handled rows before anything is settled, and one that follows its
+        source never ends."""
+        state, scan = self._state(), self.scan
+        if scan is None:
+            return state
+        if state.startswith("complete") and scan.unconverged:
+            return NOT_CONVERGED
+        if state not in ("not begun", "interrupted") or not scan.has_begun:
+            return state
+        if scan.is_followed:
+            return "following"
+        return "interrupted" if scan.was_worked_on else "not begun"
+
+    def _state(self) -> str:
+        counts = self.counts
+        if self.sealed_at is not None:
+            return "sealed with dead letters" if counts.dead else "sealed"
+        if self.word:
+            return self.word
+        if counts.running:
+            return "running"
+        if counts.orphaned:
+            return "orphaned"
+        if counts.waiting and not counts.ready:
+            return "waiting"
+        if counts.settled and not counts.pending:
+            return "open"
+        return "interrupted" if counts.settled or self.totals.attempts else "not begun"
 
     @property
     def word(self) -> str:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from shlex import quote
 from typing import Any, ClassVar
@@ -27,7 +26,17 @@ from holdfast.runtime.report.attempts import was_run
 from holdfast.runtime.report.orphans import Eye, Orphan, context_of, last_grant
 from holdfast.runtime.report.overview import of_a_row, partition_in_words
 from holdfast.runtime.sinks.base import Evidence
-from holdfast.runtime.text import brief, command, in_words, many, printable, reopen, unpause, when
+from holdfast.runtime.text import (
+    brief,
+    command,
+    in_words,
+    many,
+    printable,
+    reopen,
+    to_the_millisecond,
+    unpause_command,
+    when,
+)
 from holdfast.stores import owners
 from holdfast.stores.base import Store, lineage
 
@@ -193,7 +202,7 @@ def _course(batch: Batch) -> str:
 
 def _then(batch: Batch, otherwise: str) -> str:
     if batch.course is Course.PAUSED:
-        return f"nothing, while its batch is paused: `{unpause(batch.name)}`, then run it."
+        return f"nothing, while its batch is paused: `{unpause_command(batch.name)}`, then run it."
     return otherwise
 
 
@@ -308,6 +317,8 @@ class ItemStory(Plain):
     """How far it has been read, where it is a range of a source."""
     note: str = ""
     """What there is to know of its total, where a person set its cursor."""
+    last_act: StoryEvent | None = None
+    """What a person, or the runtime in a person's place, did to it last."""
     usd: str = "0.00"
     """What all its attempts and checkpoints cost, in dollars."""
     tokens: int = 0
@@ -357,6 +368,7 @@ def tell(store: Store, batch: Batch, item: str) -> ItemStory:
         commands=outlook.commands,
         checkpoint=_checkpoint(found, at, line[-1].kind),
         note="" if at is None else "".join(map(str, remarks(store, batch, canonical.key_text(found.key)))),
+        last_act=acted,
         usd=format(canonical.to_usd(teller.spent), "f"),
         tokens=teller.tokens,
     )
@@ -366,11 +378,6 @@ def _checkpoint(item: StoredItem, at: Standing | None, kind: Kind) -> str:
     if at is not None:
         return partition_in_words(at)
     return of_a_row(item) if kind is Kind.ROWS else ""
-
-
-def to_the_millisecond(at: float) -> str:
-    """A moment of an event, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 class _StoryTeller:

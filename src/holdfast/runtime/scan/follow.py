@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,7 +46,7 @@ from holdfast.runtime.scan.redrive import (
 from holdfast.runtime.scan.rows import CAREFUL_ROWS, Feed
 from holdfast.runtime.scan.tick import Ended, Tick, lag, unsettled
 from holdfast.runtime.sources.base import UNAVAILABLE, Final, Followable, Span
-from holdfast.runtime.text import brief, command, many, unpause
+from holdfast.runtime.text import brief, command, many, unpause_command
 from holdfast.stores import owners
 from holdfast.stores.base import Idle, Store, find_batch
 
@@ -145,7 +144,7 @@ class Follower(TickDriver):
         if item.place.state is not State.PENDING or idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
             return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
         if idle.why is Barrier.PAUSED:
-            why = f"it is paused: call `{unpause(self.batch.name)}`"
+            why = f"it is paused: call `{unpause_command(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
         if not retry.wait_is_over(item.place.due, item.place.wait, self.store.now()):
             why = f"{item.place.code}: {item.place.reason}"
@@ -402,14 +401,9 @@ def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
     return True, FROM_START if ranges[0].cursor is None and not ranges[0].rows else None
 
 
-def line(tick: Tick) -> str:
-    """For a person who looks at the log later."""
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}  {tick}"
-
-
 def show_line(tick: Tick) -> None:
     """Show it at once, wherever the log goes."""
-    sys.stderr.write(f"{line(tick)}\n")
+    sys.stderr.write(f"{tick.line}\n")
     sys.stderr.flush()
 
 

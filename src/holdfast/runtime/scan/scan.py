@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
+from holdfast.core import canonical
 from holdfast.core.errors import Incomplete, Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
 from holdfast.runtime.define.options import Code, Signals, check_signals, heartbeat_seconds, lease_seconds
@@ -85,6 +86,10 @@ class ScanReport:
         if not self.is_complete:
             raise Incomplete(f"batch {self.run.batch!r} is {self.run.state}: {self.why}", self)
         return self
+
+    def plain_result(self) -> Any:
+        """Return the result in the words of JSON, with the types that JSON has not."""
+        return canonical.to_plain(self.result, "the result")
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain values, for machines."""

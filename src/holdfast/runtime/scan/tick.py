@@ -5,7 +5,7 @@ delay.
 """
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -60,6 +60,11 @@ class Tick(Plain):
     yet; None where the cursor is not a time, or the source does not answer."""
     due: float | None = None
     """When it may continue, where it waits, in seconds since 1970 UTC."""
+
+    @property
+    def line(self) -> str:
+        """A line for a person who looks at the log later."""
+        return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}  {self}"
 
     @property
     def again(self) -> bool:

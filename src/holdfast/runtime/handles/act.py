@@ -1,0 +1,24 @@
+"""How every act of a handle is called: shown first with `dry_run=True`, else done, with a reason that is kept."""
+
+from collections.abc import Callable
+from typing import Literal, overload
+
+from holdfast.runtime.acts import ActResult, Preview
+
+
+@overload
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: Literal[True]) -> Preview: ...
+
+
+@overload
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: Literal[False]) -> ActResult: ...
+
+
+@overload
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> Preview | ActResult: ...
+
+
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> Preview | ActResult:
+    """Return what an act would do; or do it, and return what it did."""
+    preview = look()
+    return preview if dry_run else preview.carry_out(reason=reason, actor=actor)

@@ -1,0 +1,437 @@
+"""A batch in an operator's hands: what can be asked of it, and what can be done to it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, overload
+
+from holdfast.core import canonical
+from holdfast.core.course import kind_of, stage_names, to_reopen
+from holdfast.core.errors import UsageError
+from holdfast.core.limits import UNDO_SHARE
+from holdfast.core.model import Batch, Key, Kind, State
+from holdfast.core.verify import How, Reconciliation
+from holdfast.runtime import lookup
+from holdfast.runtime.acts import ActResult, BatchChange, By, Preview, this_process
+from holdfast.runtime.handles.act import act
+from holdfast.runtime.partitions import Remark, is_partition, remarks
+from holdfast.runtime.report import lifecycle, overview, status
+from holdfast.runtime.report.lifecycle import Seal
+from holdfast.runtime.report.overview import Glance, Overview
+from holdfast.runtime.report.status import ScanFacts, Status
+from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.handles.cursors import CursorHandle
+    from holdfast.runtime.handles.items import DeadLetters, FoundOrphans, ItemHandle
+    from holdfast.runtime.operate.audit import Audit
+    from holdfast.runtime.operate.evidence import EvidenceSummary
+    from holdfast.runtime.operate.export import Exported, ExportSummary, Format
+    from holdfast.runtime.pipeline import Pipeline
+    from holdfast.runtime.plan import Plan
+    from holdfast.runtime.report.statistics import Statistics
+    from holdfast.runtime.scan.scan import Scan
+    from holdfast.runtime.sinks.base import Sink
+
+
+class BatchHandle:
+    """One batch. Every question reads the store anew; every act needs a reason, and `dry_run=True` shows it first."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self.name = store, name
+
+    def __repr__(self) -> str:
+        return f"<batch {self.name!r} in {self._store.url}>"
+
+    @property
+    def _batch(self) -> Batch:
+        return lookup.batch_named(self._store, self.name)
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline or scan that it belongs to."""
+        return self._batch.pipeline
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of its stages, in their order."""
+        return stage_names(self._batch)
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it consists of partitions of a source."""
+        return self.status().kind is Kind.PARTITIONS
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether it follows its source, and so never ends by itself."""
+        return overview.is_followed(self._store, self._batch)
+
+    def status(self) -> Status:
+        """Return how it is: counts that add up, money, who works on it, what is left, and one word for all that."""
+        batch = self._batch
+        seen = status.snapshot(self._store, batch)
+        return replace(seen, scan=_scan_facts(self._store, batch, seen)) if seen.kind is Kind.PARTITIONS else seen
+
+    def statistics(self) -> "Statistics":
+        """Return count, least, most, sum, mean and quantiles of time, money, tokens and metrics, by stage."""
+        from holdfast.runtime.report import statistics
+
+        return statistics.collect(self._store, self._batch)
+
+    def partitions(self) -> list[Glance]:
+        """Return the partitions of a scan: rows, rate, cursor and lag of each; none of a pipeline."""
+        batch = self._batch
+        return list(overview.glances(self._store, batch)) if _is_scan(self._store, batch) else []
+
+    def overview(self) -> Overview:
+        """Return all partitions of a scan together: rows, rate, time left."""
+        return overview.overview(self.partitions())
+
+    def remarks(self) -> list[Remark]:
+        """Return what there is to know of totals whose cursor a person set."""
+        return remarks(self._store, self._batch)
+
+    def unconverged(self) -> str:
+        """Return why a scan whose partitions are done has no result; empty where it has one, or needs none."""
+        scan = self.status().scan
+        return "" if scan is None else scan.unconverged
+
+    def seal_of(self) -> Seal | None:
+        """Return who sealed it, when and why; None while it is open."""
+        return lifecycle.seal_of(self._store, self._batch)
+
+    def set_back(self) -> str:
+        """Return what to know where its store was set back after it was opened; else nothing."""
+        return status.set_back_note(self._store, self._batch)
+
+    def items(self, *, state: State | str | None = None, stage: str | int | None = None) -> "Iterator[ItemHandle]":
+        """Yield its items in their order, read in pages: all, or those in one state, at one stage."""
+        from holdfast.runtime.handles.items import handles_of
+
+        batch = self._batch
+        at = None if stage is None else lookup.stage_numbered(batch, stage)
+        return handles_of(self._store, batch, state=None if state is None else _state(state), stage=at)
+
+    def item(self, key: Key) -> "ItemHandle":
+        """Return the item with that key, or `#7` for the item with that number."""
+        from holdfast.runtime.handles.items import ItemHandle
+
+        batch = self._batch
+        return ItemHandle(self._store, batch, lookup.item_named(self._store, batch, canonical.key_text(key)))
+
+    def dead(self, *keys: Key, code: str | None = None) -> "DeadLetters":
+        """Return its dead letters: those with these keys, those with one code, or all of them."""
+        from holdfast.runtime.handles.items import DeadLetters
+
+        if keys and code is not None:
+            raise UsageError("name dead letters by their keys or by a code, not by both")
+        return DeadLetters(self._store, self._batch, keys if keys else None, code)
+
+    def orphans(self, *, limit: int = 50, actor: str = "") -> "FoundOrphans":
+        """Return the items that are stuck; what was not announced before becomes an event."""
+        from holdfast.runtime.handles.items import look_for_orphans
+
+        return look_for_orphans(self._store, [self._batch], limit, actor)
+
+    def results(self) -> "Iterator[Exported]":
+        """Yield every item that is done, in order, with its output as it is stored."""
+        from holdfast.runtime.operate import export
+
+        return export.results(self._store, self._batch)
+
+    def plan(self, pipeline: "Pipeline | Scan", **options: Any) -> "Plan":
+        """Return what a run would do with every item, and why, with a forecast. Nothing is changed."""
+        return pipeline.plan(batch=self.name, **options)
+
+    def audit(self, *, full: bool = False) -> "Audit":
+        """Check its chains, and the store against them; with `full`, outputs that are in files, too."""
+        from holdfast.runtime.operate import audit
+
+        return audit.verify(self._store, self._batch, full=full)
+
+    def export(
+        self, target: str | Path | IO[bytes], *, format: "Format | None" = None, state: State | str = State.DONE,  # noqa: A002 - as the command calls it
+        raw: bool = False,
+    ) -> "ExportSummary":  # fmt: skip
+        """Write its results, or its items in another state, as JSON lines, CSV or Parquet."""
+        from holdfast.runtime.operate import export
+
+        place = Path(target) if isinstance(target, str) else target
+        return export.export(self._store, self._batch, place, form=format, state=_state(state), raw=raw)
+
+    def evidence(self, path: str | Path | None = None) -> "EvidenceSummary":
+        """Write an archive that proves what became of every item, without payloads; it brings what checks it."""
+        from holdfast.runtime.operate import evidence
+        from holdfast.runtime.report.reconcile import reconcile
+        from holdfast.runtime.sinks.names import safe_name
+
+        batch = self._batch
+        place = Path(f"{safe_name(batch.name)}-evidence{evidence.SUFFIX}") if path is None else Path(path)
+        if place.suffix != evidence.SUFFIX:
+            raise UsageError(f"{place}: evidence is one archive, name it …{evidence.SUFFIX}")
+        found = reconcile(self._store, batch).as_dict()
+        return evidence.write(self._store, batch, place, found, made_by=f"holdfast {version('holdfast')}")
+
+    @property
+    def cursors(self) -> "CursorHandle":
+        """The cursors of a scan, and what can be done with them."""
+        from holdfast.runtime.handles.cursors import CursorHandle
+
+        return CursorHandle(self._store, self.name)
+
+    # -- what should be there, is recorded, and is there ------------------------------------------------------------
+
+    def reconcile(self, *, source: "Pipeline | None" = None, full: bool = False, actor: str = "") -> Reconciliation:
+        """Compare what it should have, what is recorded and what is there; where that is its end, it is told. With
+        `source`, the keys of that pipeline's source are compared, too."""
+        batch = self._batch
+        look = partial(self._look, batch, source, full)
+        return lifecycle.conclude_end(self._store, batch, look, actor=actor if actor else this_process())
+
+    def _look(self, batch: Batch, source: "Pipeline | None", full: bool) -> Reconciliation:
+        from holdfast.runtime.report.reconcile import reconcile
+
+        if source is None:
+            return reconcile(self._store, batch, how=_how(full))
+        found = source.reconcile(batch.name, full=full)
+        if found.expected.keys is None:
+            raise UsageError(f"pipeline {source.name!r} has no source that could be read again: leave it away")
+        return found
+
+    @staticmethod
+    def allowed_dead(found: Reconciliation, tolerate: int | str) -> int:
+        """Return how many dead letters are fine: a number of items, or a share such as "1%" of those that came."""
+        from holdfast.runtime.define.options import allowed
+
+        return allowed(check_share(tolerate, "tolerate"), found.expected.admitted)
+
+    def state_after(self, found: Reconciliation) -> str:
+        """Return the word for it: what was found decides, and else what its status says."""
+        seen = self.status()
+        return seen.state if found.is_explained or seen.end is None else found.state
+
+    def remedies(self, found: Reconciliation, *, source: str | None = None) -> list[str]:
+        """Return the commands that would put right what a reconciliation found."""
+        from holdfast.runtime.operate.repair import remedy_commands
+
+        return remedy_commands(found, self._batch, source=source)
+
+    @overload
+    def repair(self, found: Reconciliation | None = None, *, source: "Pipeline | None" = None,
+               undo: int | str = UNDO_SHARE, reason: str = "", actor: str = "",
+               dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def repair(self, found: Reconciliation | None = None, *, source: "Pipeline | None" = None,
+               undo: int | str = UNDO_SHARE, reason: str, actor: str = "",
+               dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def repair(self, found: Reconciliation | None = None, *, source: "Pipeline | None" = None,
+               undo: int | str = UNDO_SHARE, reason: str = "", actor: str = "",
+               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Send every item back whose output is missing or different, as a reconciliation found. Where that is more than
+        a share of what is done, `undo` has to allow it."""
+        from holdfast.runtime.define.stage import sinks_among
+        from holdfast.runtime.operate import repair
+        from holdfast.runtime.report.reconcile import repairable
+
+        batch, share = self._batch, check_share(undo, "undo")
+        seen = found if found is not None else self._look(batch, source, full=False)
+        sinks: Mapping[int, Sink] | None = sinks_among(source.stages) if source is not None else None
+        findings = repairable(self._store, batch, sinks, _how(seen.observed.how == "full"))
+
+        def look() -> Preview:
+            wanted = repair.preview_repair(self._store, batch, seen, findings)
+            if wanted.items:
+                repair.check_share(wanted, share)
+            return wanted
+
+        return act(look, reason, actor, dry_run)
+
+    # -- acts on items ----------------------------------------------------------------------------------------------
+
+    @overload
+    def reset(self, item: Key | None = None, *, to_stage: str | int = 0, reason: str = "", actor: str = "",
+              dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def reset(self, item: Key | None = None, *, to_stage: str | int = 0, reason: str, actor: str = "",
+              dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def reset(self, item: Key | None = None, *, to_stage: str | int = 0, reason: str = "", actor: str = "",
+              dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Begin an item, or the whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced
+        off. A partition of a scan resumes at its checkpoint."""
+        from holdfast.runtime.operate.operations import preview_reset
+
+        batch, key = self._batch, None if item is None else canonical.key_text(item)
+        if self.has_partitions(item):
+            if str(to_stage) not in ("0", "scan"):
+                raise UsageError(f"to_stage={to_stage}: a scan has one stage; nothing was changed")
+            return self.cursors.resume(key, reason=reason, actor=actor, dry_run=dry_run)  # type: ignore[call-overload, no-any-return]
+        look = partial(preview_reset, self._store, batch, key, to_stage=to_stage)
+        return act(look, reason, actor, dry_run)
+
+    def has_partitions(self, item: Key | None = None) -> bool:
+        """Return whether a partition of a scan is meant, or all of them; not a row that was buried."""
+        batch = self._batch
+        if item is None:
+            return _is_scan(self._store, batch)
+        found = lookup.item_named(self._store, batch, canonical.key_text(item))
+        return is_partition(self._store, batch, found)
+
+    @overload
+    def resolve(self, item: Key, *, output: Any = None, raw_output: bytes | None = None,
+                pipeline: "Pipeline | None" = None, reason: str = "", actor: str = "",
+                dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def resolve(self, item: Key, *, output: Any = None, raw_output: bytes | None = None,
+                pipeline: "Pipeline | None" = None, reason: str, actor: str = "",
+                dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def resolve(self, item: Key, *, output: Any = None, raw_output: bytes | None = None,
+                pipeline: "Pipeline | None" = None, reason: str = "", actor: str = "",
+                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Settle a dead letter by hand: done with the output that is given (or its JSON), else skipped. With `pipeline`
+        the output is checked against the code, too."""
+        from holdfast.runtime.handles.items import resolve
+
+        return resolve(self._store, self._batch, item, output, raw_output, pipeline, reason, actor, dry_run)
+
+    @overload
+    def resolve_orphans(self, strategy: str = "requeue", *keys: Key, reason: str = "", actor: str = "",
+                        dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def resolve_orphans(self, strategy: str = "requeue", *keys: Key, reason: str, actor: str = "",
+                        dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def resolve_orphans(self, strategy: str = "requeue", *keys: Key, reason: str = "", actor: str = "",
+                        dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Requeue orphans from their checkpoint, fail them, or send them to review: those with these keys, or all."""
+        from holdfast.runtime.handles.items import resolve_orphans
+
+        return resolve_orphans(self._store, self._batch, strategy, keys if keys else None, reason, actor,
+                                       dry_run)  # fmt: skip
+
+    @overload
+    def lift_blame(self, *, reason: str = "", actor: str = "", dry_run: Literal[True]) -> Preview: ...
+    @overload
+    def lift_blame(self, *, reason: str, actor: str = "", dry_run: Literal[False] = False) -> ActResult: ...
+    def lift_blame(self, *, reason: str = "", actor: str = "", dry_run: bool = False) -> Preview | ActResult:
+        """Take away the blame that owners left who died before a commit; nothing becomes of the items."""
+        from holdfast.runtime.operate.resolution import preview_lift
+
+        return act(lambda: preview_lift(self._store, self._batch), reason, actor, dry_run)
+
+    # -- acts on the batch ------------------------------------------------------------------------------------------
+
+    def pause(self, *, reason: str, actor: str = "") -> BatchChange:
+        """Hand out nothing more: workers stop at their next checkpoint, and no run continues before `unpause`."""
+        from holdfast.runtime.operate import steer
+
+        before = self._batch
+        return _changed("paused", before, steer.pause(self._store, before, _by(actor, reason)))
+
+    def unpause(self, *, reason: str, actor: str = "") -> BatchChange:
+        """Let a paused batch continue: the next run does."""
+        from holdfast.runtime.operate import steer
+
+        before = self._batch
+        return _changed("unpaused", before, steer.resume(self._store, before, _by(actor, reason)))
+
+    @overload
+    def cancel(
+        self, *, at_once: bool = False, reason: str = "", actor: str = "", dry_run: Literal[True]
+    ) -> Preview: ...
+    @overload
+    def cancel(self, *, at_once: bool = False, reason: str, actor: str = "",
+               dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def cancel(self, *, at_once: bool = False, reason: str = "", actor: str = "",
+               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Call it off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners are
+        fenced off instead."""
+        from holdfast.runtime.operate import steer
+
+        return act(lambda: steer.preview_cancel(self._store, self._batch, at_once=at_once), reason, actor, dry_run)
+
+    def expect(self, expected: int, *, reason: str = "", actor: str = "") -> BatchChange:
+        """Put on record how many items it has in all, counted by their keys: the last of them ends it. Another number
+        than before needs a reason."""
+        from holdfast.runtime.operate import steer
+
+        before = self._batch
+        now, end = steer.expect(self._store, before, expected, actor=actor if actor else this_process(), reason=reason)
+        return _changed("expected", before, now, end)
+
+    def close(self, *, reason: str = "", actor: str = "") -> BatchChange:
+        """Take no new items from now on; those that are there may come again, and once they are settled it ends. It
+        cannot be undone."""
+        from holdfast.runtime.operate import steer
+
+        before = self._batch
+        now, end = steer.close(self._store, before, actor=actor if actor else this_process(), reason=reason)
+        return _changed("closed", before, now, end)
+
+    def seal(
+        self, found: Reconciliation | None = None, *, tolerate: int | str = 0, reason: str = "", actor: str = ""
+    ) -> BatchChange:
+        """Finish it for good, if every item is accounted for: it takes no more items, commits or acts. To seal what is
+        sealed changes nothing: perhaps the answer of the first time was lost."""
+        from holdfast.runtime.report.reconcile import reconcile
+
+        before = self._batch
+        seen = found if found is not None else reconcile(self._store, before)
+        if before.sealed_at is not None and seen.is_explained:
+            return _changed("sealed", before, before)
+        most = self.allowed_dead(seen, tolerate)
+        now = lifecycle.seal(self._store, before, seen, actor=actor if actor else this_process(), reason=reason,
+                             tolerated=most)  # fmt: skip
+        return _changed("sealed", before, now)
+
+    def reopen(self, *, reason: str, actor: str = "") -> BatchChange:
+        """Lift its seal, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
+        before, by = self._batch, _by(actor, reason)
+        return _changed("reopened", before, self._store.amend(before.id, to_reopen(by.reason), actor=by.actor).batch)
+
+
+def check_share(said: int | str, name: str) -> int | float:
+    """Return a number of items as an int, and a share such as "1%" as a float; refuse everything else."""
+    from holdfast.runtime.define.options import count_or_share
+
+    return count_or_share(said, name)
+
+
+def _state(state: State | str) -> State:
+    try:
+        return State(state)
+    except ValueError:
+        known = ", ".join(each.value for each in State)
+        raise UsageError(f"state={state!r}: there is {known}") from None
+
+
+def _how(full: bool) -> How:
+    return "full" if full else "quick"
+
+
+def _by(actor: str, reason: str) -> By:
+    return By(actor=actor if actor else this_process(), reason=reason)
+
+
+def _changed(act_: str, before: Batch, now: Batch, end: Reconciliation | None = None) -> BatchChange:
+    return BatchChange(
+        act=act_, batch=now.name, changed=now.seq != before.seq, mode=now.course.value, expected=now.expected,
+        closed_at=now.closed_at, sealed_at=now.sealed_at, admitted=now.admitted,
+        end=None if end is None else str(end.state), unexplained=() if end is None else tuple(end.unexplained),
+    )  # fmt: skip
+
+
+def _is_scan(store: Store, batch: Batch) -> bool:
+    return kind_of(batch, store.chunks(batch.id)) is Kind.PARTITIONS
+
+
+def _scan_facts(store: Store, batch: Batch, seen: Status) -> ScanFacts:
+    from holdfast.runtime.scan.converge import outstanding
+
+    return ScanFacts(
+        unconverged=outstanding(store, batch) if seen.is_complete else "", has_begun=overview.has_begun(store, batch),
+        is_followed=overview.is_followed(store, batch), was_worked_on=overview.was_worked_on(store, batch),
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""The cursors of a scan in an operator's hands: where partitions are, where they have been, and where they resume."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from holdfast.core import canonical, cursor
+from holdfast.core.cursor import Accumulated
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Batch, ItemNo, Key
+from holdfast.runtime import lookup
+from holdfast.runtime.acts import ActResult, Preview
+from holdfast.runtime.handles.act import act
+from holdfast.runtime.operate import clones, cursor_audit, cursors, state_document
+from holdfast.runtime.operate.cursor_audit import CursorAudit
+from holdfast.runtime.operate.cursors import CursorPlan
+from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, standings
+from holdfast.runtime.scan.scan import Scan
+from holdfast.runtime.text import many, when
+from holdfast.stores import owners
+from holdfast.stores.base import Store
+
+NOTHING_CHANGED = "nothing was changed"
+CURSOR_TYPES = cursor.TYPES
+"""What the value of a cursor may be, as `reset(type_name=…)` takes it."""
+
+
+def spoken(plain: Any) -> str:
+    """Return a stored value as people read it: a Decimal as a number, a moment as a moment."""
+    return cursor.in_words(canonical.from_plain(plain))
+
+
+def short_owner(owner: str) -> str:
+    """Return an owner for people: host and process."""
+    return owners.short(owner)
+
+
+def past_line(past: Past, key: Key) -> str:
+    """Return a line on one checkpoint: when, where, how many rows, who, and why if a person set it."""
+    at = "at its beginning" if not past.cursor else f"after {cursor.decode(past.cursor)}"
+    why = f": {past.reason}" if past.reason else ""
+    cost = "" if past.spend is None else cost_words(past.spend)
+    rows = many(past.rows, "row") + (f"  {cost}" if cost else "")
+    who = owners.short(past.actor)
+    return f"{when(past.at)}  partition {key}  {rows}  {at}  {past.kind} by {who}, fence {past.fence}{why}"
+
+
+class CursorHandle:
+    """The partitions of a scan with their cursors. A partition is named by its key; without one, all are meant."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self.name = store, name
+
+    def __repr__(self) -> str:
+        return f"<cursors of {self.name!r} in {self._store.url}>"
+
+    @property
+    def _batch(self) -> Batch:
+        return lookup.batch_named(self._store, self.name)
+
+    def document(self, partition: Key | None = None) -> dict[str, Any]:
+        """Return the whole state: cursor, rows, accumulator and lease of every partition, or of one. `reset(to_file=…)`
+        and `StoreHandle.import_cursors` read it."""
+        return state_document.document(self._store, self._batch, _text(partition))
+
+    def history(self, partition: Key | None = None) -> Iterator[tuple[Past, Key]]:
+        """Yield every checkpoint there ever was, oldest first, with the key of its partition."""
+        batch, named = self._batch, _text(partition)
+        keys = {at.n: at.key for at in standings(self._store, batch, named)}
+        only = None if named is None else next(iter(keys))
+        return ((past, keys.get(ItemNo(past.n), f"#{past.n}")) for past in history(self._store, batch, only))
+
+    def audit(self, scan: Scan) -> CursorAudit:
+        """Compare what the source of a scan holds with what was delivered, and name gaps."""
+        return cursor_audit.audit(self._store, self._batch, scan.source)
+
+    # -- acts -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: str | None = None,
+              key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
+              to_file: str | Path | None = None, reason: str = "", actor: str = "",
+              dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: str | None = None,
+              key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
+              to_file: str | Path | None = None, reason: str, actor: str = "",
+              dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: str | None = None,
+              key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
+              to_file: str | Path | None = None, reason: str = "", actor: str = "",
+              dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Let partitions resume elsewhere: before the first row, after the row with a value (and the key `key`), or
+        where a document is that `document` gave."""
+        if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
+            raise UsageError(f"pass where to: to_beginning, to_cursor or to_file; {NOTHING_CHANGED}")
+        if to_cursor is None and (key or type_name or acc):
+            raise UsageError(f"key, type_name and acc belong to to_cursor; {NOTHING_CHANGED}")
+        if acc not in (None, "keep", "drop"):
+            raise UsageError(f"acc={acc!r}: keep or drop; {NOTHING_CHANGED}")
+        batch, named = self._batch, _text(partition)
+
+        def plan() -> CursorPlan:
+            if to_beginning:
+                return cursors.to_beginning(self._store, batch, named)
+            if to_cursor is not None:
+                return cursors.to_cursor(self._store, batch, named, to_cursor, key, type_name=type_name, acc=acc)
+            assert to_file is not None
+            return cursors.to_state(self._store, batch, read(to_file), str(to_file), named)
+
+        return act(lambda: _shown(self._store, batch, plan, "Reset"), reason, actor, dry_run)
+
+    @overload
+    def resume(self, partition: Key | None = None, *, from_start: bool = False, reason: str = "", actor: str = "",
+               dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def resume(self, partition: Key | None = None, *, from_start: bool = False, reason: str, actor: str = "",
+               dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def resume(self, partition: Key | None = None, *, from_start: bool = False, reason: str = "", actor: str = "",
+               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Let partitions resume at their checkpoint with no attempts used, or with `from_start` at their first row. One
+        that is done is left alone unless it is named."""
+        batch, named = self._batch, _text(partition)
+        return act(lambda: cursors.preview_retry(self._store, batch, named, from_start=from_start),
+                   reason, actor, dry_run)  # fmt: skip
+
+    @overload
+    def settle(self, partition: Key, *, result: bytes | None = None, reason: str = "", actor: str = "",
+               dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def settle(self, partition: Key, *, result: bytes | None = None, reason: str, actor: str = "",
+               dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def settle(self, partition: Key, *, result: bytes | None = None, reason: str = "", actor: str = "",
+               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Settle a partition by hand: done with this JSON as its result, or without one skipped. No further row of it
+        is read."""
+        data = None if result is None else cursors.check_result(result, "the result")
+        return act(lambda: cursors.preview_settle(self._store, self._batch, canonical.key_text(partition), data),
+                   reason, actor, dry_run)  # fmt: skip
+
+    @overload
+    def break_lease(self, partition: Key | None = None, *, reason: str = "", actor: str = "",
+                    dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def break_lease(self, partition: Key | None = None, *, reason: str, actor: str = "",
+                    dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def break_lease(self, partition: Key | None = None, *, reason: str = "", actor: str = "",
+                    dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Take partitions from their owners: they resume at their checkpoints, and the owners can commit no more."""
+        batch, named = self._batch, _text(partition)
+        return act(lambda: _shown(self._store, batch, lambda: cursors.to_same(self._store, batch, named),
+                                  "Break the lease of"), reason, actor, dry_run)  # fmt: skip
+
+    @overload
+    def clone(self, new_name: str, *, reason: str = "", actor: str = "", dry_run: Literal[True]) -> Preview: ...
+    @overload
+    def clone(self, new_name: str, *, reason: str, actor: str = "", dry_run: Literal[False] = False) -> ActResult: ...
+    def clone(self, new_name: str, *, reason: str = "", actor: str = "", dry_run: bool = False) -> Preview | ActResult:
+        """Make a new batch of the same scan that begins where this one is; the two continue without each other."""
+        store = self._store
+        return act(lambda: clones.preview_make(store, clones.clone(store, self._batch, new_name)),
+                   reason, actor, dry_run)  # fmt: skip
+
+
+def import_cursors(
+    store: Store, name: str, data: bytes, file: str, reason: str, actor: str, dry_run: bool
+) -> Preview | ActResult:
+    """Put a document back that `CursorHandle.document` gave: over the same partitions, or as a new batch."""
+    state_document.read(data, file)
+    found = next(iter(store.batches(name)), None)
+    if found is None or not found.admitted:
+        return act(lambda: clones.preview_make(store, clones.from_state(store, data, file, name)),
+                   reason, actor, dry_run)  # fmt: skip
+    batch = found
+    return act(lambda: _shown(store, batch, lambda: cursors.to_state(store, batch, data, file, kind=IMPORTED),
+                              "Import"), reason, actor, dry_run)  # fmt: skip
+
+
+def _shown(store: Store, batch: Batch, plan: Callable[[], CursorPlan], verb: str) -> Preview:
+    made = plan()
+    question = f"{verb} {many(made.concerned, 'partition')} of {batch.name}"
+    return cursors.shown(made, question, lambda by: cursors.carry_out(store, batch, made, by))
+
+
+def check_document(file: str | Path) -> None:
+    """Refuse a file that is not a document of cursors."""
+    state_document.read(read(file), str(file))
+
+
+def read(file: str | Path) -> bytes:
+    """Return what a file holds; what cannot be read is told in a sentence."""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; {NOTHING_CHANGED}") from None
+
+
+def _text(partition: Key | None) -> str | None:
+    return None if partition is None else canonical.key_text(partition)

@@ -1,0 +1,144 @@
+"""Work that was begun elsewhere: the states of other programs, and output files whose record was lost."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, overload
+
+from holdfast.core import cursor
+from holdfast.core.errors import UsageError
+from holdfast.runtime import importers, recover
+from holdfast.runtime.acts import ActResult, By, Preview, this_process
+from holdfast.runtime.define.pipeline import check_name
+from holdfast.runtime.handles.act import act
+from holdfast.runtime.handles.cursors import read
+from holdfast.runtime.importers import Arrival, Arrived
+from holdfast.runtime.operate import clones
+from holdfast.runtime.pipeline import Pipeline
+from holdfast.runtime.recover import Recovery
+from holdfast.runtime.scan.scan import Scan
+from holdfast.runtime.text import many, one_line
+from holdfast.stores.memory import MemoryStore
+
+COLUMNS = ("partition", "resumes after", "rows before", "accumulated")
+SHOWN_PARTITIONS = 50
+NOBODY = By(actor="nobody", reason="a dry run")
+
+
+@overload
+def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
+                  dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+@overload
+def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, reason: str, actor: str = "",
+                  dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
+                  dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+    """Resume where a poller's state is: a document with its cursor and its lease."""
+
+    def look() -> Preview:
+        now = (scan.pipeline.store_if_there() or MemoryStore()).now()
+        return _shown(scan, importers.from_poller(scan, _name(scan, batch), read(file), str(file), now=now))
+
+    return act(look, reason, actor, dry_run)
+
+
+@overload
+def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+                       batch: str | None = None, reason: str = "", actor: str = "",
+                       dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+@overload
+def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+                       batch: str | None = None, reason: str, actor: str = "",
+                       dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+                       batch: str | None = None, reason: str = "", actor: str = "",
+                       dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+    """Resume where checkpoints with their history are: (partition, file) for each. Where they have no cursor, only a
+    number of rows, pass `by_rows`."""
+
+    def look() -> Preview:
+        data = [(partition, read(file), str(file)) for partition, file in files]
+        return _shown(scan, importers.from_checkpoints(scan, _name(scan, batch), data, by_rows=by_rows))
+
+    return act(look, reason, actor, dry_run)
+
+
+def _shown(scan: Scan, found: Arrival) -> Preview:
+    plan, facts = found.plan, found.as_dict()
+    first = [
+        dict(zip(COLUMNS, (
+            str(seed.key), str(cursor.decode(seed.checkpoint.cursor)) if seed.checkpoint.cursor else "its beginning",
+            f"{seed.checkpoint.rows:,}",
+            "nothing" if seed.checkpoint.acc is None else one_line(seed.checkpoint.acc.decode(), 60),
+        ), strict=True))
+        for seed in plan.seeds[:SHOWN_PARTITIONS]
+    ]  # fmt: skip
+    kept = f"The journal keeps {many(len(found.history), 'checkpoint')} that were made elsewhere."
+    return Preview(
+        batch=plan.name, keys=" ".join(facts), items=len(plan.seeds), counts={}, facts=facts, columns=COLUMNS,
+        first=tuple(first), more=len(plan.seeds) - len(first), nothing_to_do=False,
+        titles=(f"A new batch {plan.name} would continue there, under fences above {plan.fence}:",),
+        remark=kept if found.history else "", warning="; ".join(found.told), question=f"Make batch {plan.name}",
+        perform=lambda by: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
+    )  # fmt: skip
+
+
+def _name(defined: Scan | Pipeline, batch: str | None) -> str:
+    return check_name(batch if batch is not None else defined.name, "batch")
+
+
+# -- pages, and output files ------------------------------------------------------------------------------------------
+
+
+def import_pages(
+    pipeline: Pipeline, file: str | Path, *, batch: str | None = None, key: str | None = None, reason: str = "",
+    actor: str = "", dry_run: bool = False,
+) -> Arrived:  # fmt: skip
+    """Resume where a `.checkpoint` file of pages is, with the outputs beside it: those count that are valid, the others
+    run again. A dry run tries that in memory."""
+    name, place = _name(pipeline, batch), Path(file)
+    check_pages(pipeline, file)
+    if dry_run:
+        pipeline = copy.copy(pipeline)
+        pipeline.use_store(MemoryStore())
+    by = NOBODY if dry_run else By(actor=actor if actor else this_process(), reason=reason)
+    return importers.take_over_pages(pipeline, place, read(place), by, batch=name, key=key)
+
+
+def check_pages(pipeline: Pipeline, file: str | Path) -> tuple[int, int]:
+    """Return how many pages a file calls done, and of how many; refuse a file that is not of this pipeline."""
+    if not pipeline.has_source:
+        raise UsageError(f"pipeline {pipeline.name!r} has no source: it tells which pages there are")
+    found = importers.read_page_file(pipeline, Path(file), read(file))
+    return len(found.page_metrics), found.total_pages
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """The file of a pipeline's store as it was found."""
+
+    path: Path | None
+    """None where the store is not a file."""
+    damage: str | None
+    """Why it cannot be used; None where it can, or where there is none."""
+
+
+def look_at_file(pipeline: Pipeline) -> StoreFile:
+    """Return whether the file of a pipeline's store can be used."""
+    path = pipeline.store_path
+    return StoreFile(path, recover.is_damaged(path) if path is not None else None)
+
+
+def import_outputs(
+    pipeline: Pipeline, *, batch: str | None = None, key: str | None = None, reason: str = "", actor: str = "",
+    dry_run: bool = False,
+) -> Recovery:  # fmt: skip
+    """Rebuild the record of a batch from its output files. A damaged store is set aside under another name first; items
+    with valid outputs count as done."""
+    name, found = _name(pipeline, batch), look_at_file(pipeline)
+    if dry_run:
+        return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
+    by = By(actor=actor if actor else this_process(), reason=reason)
+    moved = recover.set_aside(found.path) if found.path is not None and found.damage is not None else ()
+    return pipeline.recover(by=by, batch=name, key=key, set_aside=moved)

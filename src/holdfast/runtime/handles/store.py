@@ -1,0 +1,146 @@
+"""A store in an operator's hands: its batches, what is stuck in them, and its events."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from holdfast.core.limits import EVENTS_PAGE
+from holdfast.runtime import lookup
+from holdfast.runtime.acts import ActResult, Preview
+from holdfast.runtime.handles.batch import BatchHandle
+from holdfast.runtime.report import status
+from holdfast.stores.base import Store, outbox_of
+from holdfast.stores.open import is_there, open_store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.events import Target
+    from holdfast.runtime.handles.items import FoundOrphans
+    from holdfast.runtime.operate.audit import AuditFinding
+
+
+class NumberedEvent(NamedTuple):
+    """An event as it waits for receivers: its number in the store, its kind, and the CloudEvent that is delivered."""
+
+    number: int
+    kind: str
+    envelope: dict[str, Any]
+
+
+class Delivered(NamedTuple):
+    """What a receiver was given."""
+
+    receiver: str
+    """For people, without secrets."""
+    events: int
+
+
+class StoreHandle:
+    """An open store: `store["moby-dick"]` is a batch, and `for batch in store` visits all of them, oldest first."""
+
+    def __init__(self, store: Store, *, owned: bool) -> None:
+        self._store, self._owned = store, owned
+        self.url = store.url
+
+    def __repr__(self) -> str:
+        return f"<store {self.url}>"
+
+    def __enter__(self) -> "StoreHandle":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store, unless it was handed over open."""
+        if self._owned:
+            self._store.close()
+
+    def __getitem__(self, name: str) -> BatchHandle:
+        """Return the batch of that name; raises UsageError, with what there is instead, where there is none."""
+        return BatchHandle(self._store, lookup.batch_named(self._store, name).name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self._store.batches(name))
+
+    def __iter__(self) -> Iterator[BatchHandle]:
+        return iter(self.batches())
+
+    def __len__(self) -> int:
+        return len(self._store.batches())
+
+    def batches(self, *, newest: int | None = None) -> list[BatchHandle]:
+        """Return its batches in the order in which they were opened: all, or the newest so many."""
+        found = self._store.batches()
+        return [BatchHandle(self._store, batch.name) for batch in (found if newest is None else found[-newest:])]
+
+    def orphans(self, *, limit: int = 50, actor: str = "") -> "FoundOrphans":
+        """Return the items that are stuck in any batch; what was not announced before becomes an event."""
+        from holdfast.runtime.handles.items import look_for_orphans
+
+        return look_for_orphans(self._store, self._store.batches(), limit, actor)
+
+    def flaws(self) -> "tuple[AuditFinding, ...]":
+        """Return what an audit finds that belongs to no batch: rows of batches that are gone."""
+        from holdfast.runtime.operate import audit
+
+        return audit.flaws(self._store)
+
+    def set_back(self) -> str:
+        """Return what to know where the store was set back to an older state; else nothing."""
+        return status.set_back_note(self._store)
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def events(self, *, after: int = 0, batch: str | None = None) -> Iterator[NumberedEvent]:
+        """Yield events in their order, of all batches or of one, behind a number."""
+        from holdfast.runtime.events import Envelopes
+
+        only = None if batch is None else lookup.batch_named(self._store, batch).id
+        made, outbox = Envelopes(self._store), outbox_of(self._store)
+        while page := outbox.events(after, limit=EVENTS_PAGE):
+            for event in page:
+                if only in (None, event.batch):
+                    yield NumberedEvent(event.id, event.kind, made.make(event))
+            after = page[-1].id
+
+    def deliver(self, target: "Target") -> "Delivered":
+        """Deliver what waits for a receiver: a URL, `file:PATH`, `-` or a function. Raises Undelivered where it does
+        not take it; nothing is lost then."""
+        from holdfast.runtime.events import Undelivered, deliver_all, receiver
+
+        to = receiver(target)
+        try:
+            return Delivered(to.title, deliver_all(self._store, to))
+        except Undelivered as error:
+            error.receiver = to.title
+            raise
+
+    # -- cursors from elsewhere ---------------------------------------------------------------------------------------
+
+    @overload
+    def import_cursors(self, name: str, file: str | Path, *, reason: str = "", actor: str = "",
+                       dry_run: Literal[True]) -> Preview: ...  # fmt: skip
+    @overload
+    def import_cursors(self, name: str, file: str | Path, *, reason: str, actor: str = "",
+                       dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def import_cursors(self, name: str, file: str | Path, *, reason: str = "", actor: str = "",
+                       dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Put a document back that `cursors.document()` gave: over the same partitions, or as a new batch."""
+        from holdfast.runtime.handles import cursors
+
+        return cursors.import_cursors(self._store, name, cursors.read(file), str(file), reason, actor, dry_run)
+
+
+def open(store: str | Path | Store | None = None, *, must_exist: bool = True) -> StoreHandle:  # noqa: A001 - hf.open
+    """Open a store to look at it and to act: a path or URL, or one that is open; without one, $HOLDFAST_STORE, else
+    `.holdfast/state.db`. It must be there, unless `must_exist=False`."""
+    is_open = store is not None and not isinstance(store, str | Path)
+    return StoreHandle(open_store(store, must_exist=must_exist), owned=not is_open)
+
+
+def exists(store: str | Path | None = None) -> bool:
+    """Return whether there is a store to be opened; nothing is made."""
+    return is_there(store)

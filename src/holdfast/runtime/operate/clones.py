@@ -1,0 +1,208 @@
+"""New batches that begin in the middle: clones of a scan, and states from elsewhere.
+
+Such a batch is paused until every partition has its checkpoint, so that no run takes it up half made and delivers
+everything again. A crash leaves it paused and noted as begun; the same command again finishes it.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core import canonical, ingest, journal
+from holdfast.core.course import to_course, to_note
+from holdfast.core.cursor import go_on_from
+from holdfast.core.errors import Conflict, Refused
+from holdfast.core.model import Batch, Change, Checkpoint, Course, ItemNo, Key, Kind
+from holdfast.runtime.acts import ActResult, Acts, By, Preview
+from holdfast.runtime.define.pipeline import check_name
+from holdfast.runtime.journal import forward
+from holdfast.runtime.operate import state_document
+from holdfast.runtime.operate.state_document import PartitionDocument
+from holdfast.runtime.partitions import BEGUN, CLONED, IMPORTED, PLANTED, for_a_clone, remarks, standings
+from holdfast.runtime.text import command, many
+from holdfast.stores.base import Store, find_batch
+
+_ANY = ItemNo(0)
+
+COUNTED = 1 << 44
+"""No chunk is granted so often."""
+YEAR_2024 = 1_704_067_200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """A partition as it shall begin."""
+
+    key: Key
+    payload: bytes
+    checkpoint: Checkpoint
+    """Of whatever item: its number is set when there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planting:
+    """A batch as it shall be."""
+
+    name: str
+    pipeline: str
+    definition: bytes
+    seeds: tuple[Seed, ...]
+    fence: int
+    """Every fence of the new batch is higher."""
+    kind: str
+    """What its acts are called: CLONED or IMPORTED."""
+    origin: dict[str, Any]
+    """Where it comes from, for the journal."""
+
+    @property
+    def digest(self) -> bytes:
+        said = [[each.key, each.payload, each.checkpoint.rows, each.checkpoint.cursor, each.checkpoint.acc]
+                for each in self.seeds]  # fmt: skip
+        return canonical.digest(b"", canonical.encode([self.definition, self.fence, said]))
+
+
+def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
+    """Refuse a fence from elsewhere that is so high that this store could give it out again after it was set back: its
+    own begin again with the microseconds since 2024 then, which are above every fence that came about by counting. One
+    that is `known` here is fine."""
+    if fence > known and fence >= max(COUNTED, (store.now() - YEAR_2024) * 1e6):
+        raise Refused(
+            f"{what}: its fence {fence:,} is higher than any that came about by counting; nothing was changed"
+        )
+
+
+def check_free(store: Store, plan: Planting) -> Batch | None:
+    """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
+    if plan.kind == IMPORTED:
+        check_fence(store, plan.fence, plan.name)
+    found = find_batch(store, plan.name)
+    if found is None:
+        return None
+    kinds: dict[str, bytes] = {}
+    is_whole = False
+    for entry in forward(store, found):
+        kinds[entry.kind] = entry.stored.body
+        is_whole = is_whole or (PLANTED in kinds and entry.kind != PLANTED)
+    is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
+    if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
+        return found
+    raise Refused(
+        f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
+        f"`{command('cursor reset', plan.name)}`"
+    )
+
+
+def _is_paused(batch: Batch) -> bool:
+    """As one is until it is whole; killed before it was opened to runs, it has all its checkpoints and waits still."""
+    return batch.course is Course.PAUSED or not batch.admitted
+
+
+def plant(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> Batch:
+    """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
+    check_free(store, plan)
+    batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.actor)
+    store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor)
+    store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.actor)
+    items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
+    store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.actor)
+    _set(store, batch, plan, by)
+    _check_set(store, batch, plan)
+    for note in notes:
+        store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.actor)
+    told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
+    store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.actor)
+    return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
+
+
+def _set(store: Store, batch: Batch, plan: Planting, by: By) -> None:
+    """Every partition at its checkpoint, under a fence above all that were given out for it. Those that a crash found
+    set are left alone."""
+    wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
+    changes: list[Change] = []
+    for at in standings(store, batch):
+        if at.checkpoint is None:
+            said = wanted[canonical.key_text(at.key)]
+            to = Checkpoint(at.n, said.rows, said.cursor, said.acc)
+            change = go_on_from(at, to, 1, reason=by.reason, even_so=True)
+            assert isinstance(change, Change)
+            changes.append(change)
+    body = canonical.encode(plan.origin)
+    Acts(store, batch, by).carry_out(plan.kind, changes, seize=True, body=body, beyond=plan.fence)
+
+
+def _check_set(store: Store, batch: Batch, plan: Planting) -> None:
+    """Two who make the same batch from different states at once: one of them is told so."""
+    wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
+    for at in standings(store, batch):
+        said = wanted.get(canonical.key_text(at.key))
+        if said is None or (at.rows, at.acc) != (said.rows, said.acc) or (at.checkpoint or said).cursor != said.cursor:
+            raise Conflict(
+                f"batch {plan.name!r} was made by somebody else at the same time: look at it before you continue"
+            )
+
+
+def _begun(plan: Planting) -> bytes:
+    return journal.encode_body(journal.Acted(reason=f"{plan.kind}: in the making", note=plan.digest))
+
+
+def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> Seed:
+    return Seed(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
+
+
+def clone(store: Store, batch: Batch, new_name: str) -> Planting:
+    """A new batch of the same definition at the same cursors, under fences that are higher. What is known of totals
+    that do not count every row once goes with it."""
+    chunks = store.chunks(batch.id)
+    known = for_a_clone(remarks(store, batch))
+    seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
+    plan = Planting(
+        name=check_name(new_name, "batch"), pipeline=batch.pipeline, definition=batch.definition, seeds=seeds,
+        fence=max((chunk.fence for chunk in chunks), default=0), kind=CLONED,
+        origin={"cloned_from": batch.name, **({"totals": known} if known else {})},
+    )  # fmt: skip
+    check_free(store, plan)
+    return plan
+
+
+def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
+    """A new batch as a state says that was exported, here or elsewhere."""
+    state = state_document.read(data, name)
+    state_document.check_key(state.partitions, name)
+    seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
+    plan = Planting(
+        name=check_name(batch, "batch"), pipeline=state.pipeline, definition=canonical.encode(state.definition),
+        seeds=seeds, fence=state.fence, kind=IMPORTED,
+        origin={"file": name, "digest": state.digest, "exported_at": state.at, "of": state.name},
+    )  # fmt: skip
+    check_free(store, plan)
+    return plan
+
+
+def _payload(part: PartitionDocument) -> bytes:
+    plain = {"range": part.key, "after": part.after, "until": part.until, "rows": part.expected_rows}
+    return canonical.encode(plain if part.identity is None else {**plain, "identity": part.identity})
+
+
+def preview_make(store: Store, plan: Planting) -> Preview:
+    """What `make` would do. Nothing is changed."""
+    rows = sum(seed.checkpoint.rows for seed in plan.seeds)
+    facts = {"act": plan.kind, "partitions": len(plan.seeds), "fence_above": plan.fence, "rows": rows, **plan.origin}
+    totals = plan.origin.get("totals", ())
+    title = (
+        f"A new batch {plan.name} would be made, with {many(len(plan.seeds), 'partition')} and {many(rows, 'row')} "
+        f"behind it, under fences above {plan.fence}. It delivers what comes after them."
+    )
+    return Preview(
+        batch=plan.name, keys=" ".join(["act", "batch", *(name for name in facts if name != "act")]),
+        items=len(plan.seeds), counts={}, facts=facts, question=f"Make batch {plan.name}",
+        titles=(title,),
+        warning="; ".join(f"it begins with a total of which this is known: {each['text']}" for each in totals),
+        nothing_to_do=False, perform=lambda by: make(store, plan, by),
+    )  # fmt: skip
+
+
+def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> ActResult:
+    """Make the planned batch."""
+    made = plant(store, plan, by, notes)
+    return ActResult(kind=plan.kind, batch=made.name, changed=len(plan.seeds), noun="partition")

@@ -44,7 +44,7 @@ def tick(bucket: MemoryBucket, rows: list[Any], pad: int) -> tuple[hf.Tick, Mete
     """One tick of a process that knows nothing; what it asked of the bucket."""
     metered = Metered(bucket)
     store = BucketStore(metered, at_once=1)  # type: ignore[arg-type]
-    scan = hf.Scan("orders", Rows(rows, page=50), store=store, follow=True, isolate=True)
+    scan = hf.Follow("orders", Rows(rows, page=50), store=store, isolate=True)
 
     @scan.handler
     def keep(some: list[Any], acc: dict[str, Any]) -> dict[str, Any]:

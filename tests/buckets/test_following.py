@@ -27,7 +27,7 @@ GIVEN_UP = cas.TRIES * (len(cas.VERB_PAUSES) + 1)
 
 
 def follow(store: Store) -> tuple[hf.Scan, list[int]]:
-    scan = hf.Scan("orders", Rows(ROWS, page=4), store=store, follow=True, every=3, retry=SOON)
+    scan = hf.Follow("orders", Rows(ROWS, page=4), store=store, every=3, retry=SOON)
     given: list[int] = []
 
     @scan.handler

@@ -90,7 +90,7 @@ def test_the_documented_permissions_on_one_container_suffice(azurite: str) -> No
 def test_they_suffice_for_scans_too_with_what_operators_do(azurite: str) -> None:
     own, _ = limited(azurite, LEAST, "scans")
     store, rows = BucketStore(own), [1, "poison", 3]
-    scan = Scan("orders", Rows(rows), store=store, follow=True, isolate=True)
+    scan = hf.Follow("orders", Rows(rows), store=store, isolate=True)
 
     @scan.handler
     def count(some: list[object], acc: int) -> int:

@@ -12,8 +12,8 @@ APP = """
 import holdfast as hf
 from holdfast.testing.rows import Rows
 
-def scan_of(name, source, **options):
-    scan = hf.Scan(name, source, retry=hf.Retry(attempts=1), **options)
+def scan_of(name, source, kind=hf.Scan):
+    scan = kind(name, source, retry=hf.Retry(attempts=1))
     scan.handler(count)
     return scan
 
@@ -33,7 +33,7 @@ away = scan_of("away", Away([1]))
 busy = scan_of("busy", Busy([1]))
 nowhere = scan_of("nowhere", hf.Table("sqlite:///no/such/folder/orders.db", "orders", cursor="id", key="id"))
 followed = scan_of("followed", hf.Table("sqlite:///no/such/folder/orders.db", "orders", cursor="id", key="id"),
-                   follow=True)
+                   kind=hf.Follow)
 table = scan_of("table", hf.Table("sqlite:///orders.db", "no_such_table", cursor="id", key="id"))
 parquet = scan_of("parquet", hf.Parquet("orders.parquet"))
 objects = scan_of("objects", hf.Objects("s3://orders/2026"))

@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast.testing.rows import Rows
 
 rows = [0, 1, 2, 3]
-orders = hf.Scan("orders", Rows(rows), follow=True, isolate=True, retry=hf.Retry(attempts=1))
+orders = hf.Follow("orders", Rows(rows), isolate=True, retry=hf.Retry(attempts=1))
 ends = hf.Scan("ends", Rows(rows), isolate=True, retry=hf.Retry(attempts=1))
 
 @ends.handler

@@ -87,12 +87,16 @@ def test_what_to_do_is_told_as_options(app: Path, holdfast: Command) -> None:
     assert "--changed rerun" in told(holdfast("plan", other))
     assert "--changed rerun" in told(holdfast("run", other, "--changed", "rerun")), "a dead letter is left alone"
     newer = write(app, "newer", text="b", made="dict(row)")
-    assert "--code keep to keep what is done, or --code rerun" in told(holdfast("run", newer, "--code", "refuse"))
-    assert "with --code rerun" in told(holdfast("plan", newer))
-    assert "--code rerun to run again" in told(holdfast("run", newer, "--changed", "keep"))
+    assert "--on-code-change keep to keep what is done, or --on-code-change rerun" in told(
+        holdfast("run", newer, "--on-code-change", "refuse")
+    )
+    assert "with --on-code-change rerun" in told(holdfast("plan", newer))
+    assert "--on-code-change rerun to run again" in told(holdfast("run", newer, "--changed", "keep"))
     assert logging.lastResort is not None
-    warning = logging.LogRecord("holdfast.run", logging.WARNING, "", 0, 'Pass code="%s"', ("keep",), None)
-    assert logging.lastResort.format(warning) == "Pass --code keep", "where the program sets up no log of its own"
+    warning = logging.LogRecord("holdfast.run", logging.WARNING, "", 0, 'Pass on_code_change="%s"', ("keep",), None)
+    assert logging.lastResort.format(warning) == "Pass --on-code-change keep", (
+        "where the program sets up no log of its own"
+    )
 
 
 def test_what_is_empty_or_broken_is_told_as_options(app: Path, holdfast: Command) -> None:
@@ -104,7 +108,7 @@ def test_what_is_empty_or_broken_is_told_as_options(app: Path, holdfast: Command
 
 def test_a_scan_is_told_its_options_as_well(app: Path, holdfast: Command) -> None:
     assert holdfast("run", "app.py:orders").code == 0
-    assert "takes no --code rerun" in told(holdfast("run", "app.py:orders", "--code", "rerun"))
+    assert "takes no --on-code-change rerun" in told(holdfast("run", "app.py:orders", "--on-code-change", "rerun"))
     (app / "none.csv").write_text("n\n")
     write(app, "empty", csv="none.csv")
     told(holdfast("run", "empty.py:orders"))
@@ -160,8 +164,8 @@ def test_files_of_another_batch_are_told_without_arguments_of_run(app: Path, hol
 def test_machines_are_told_options_too(app: Path, holdfast: Command) -> None:
     holdfast("run", "app.py:book")
     newer, empty = write(app, "newer", made="dict(row)"), write(app, "empty", count=0)
-    assert "--code rerun" in holdfast("plan", newer, "--json").document["notes"][0]
-    assert "--code rerun" in holdfast("run", newer, "--json").document["warnings"][0]
+    assert "--on-code-change rerun" in holdfast("plan", newer, "--json").document["notes"][0]
+    assert "--on-code-change rerun" in holdfast("run", newer, "--json").document["warnings"][0]
     assert "--allow-empty" in holdfast("run", empty, "--batch", "none", "--json").document["why"]
 
 
@@ -181,7 +185,10 @@ def test_python_names_its_arguments() -> None:
 @pytest.mark.parametrize(
     ("python", "command"),
     [
-        ('Pass code="keep", or code="rerun"', "Pass --code keep, or --code rerun"),
+        (
+            'Pass on_code_change="keep", or on_code_change="rerun"',
+            "Pass --on-code-change keep, or --on-code-change rerun",
+        ),
         ('with accept_source="why that is fine", or', "with --accept-source 'why that is fine', or"),
         ("pass allow_empty=True.", "pass --allow-empty."),
         ("a later end (until=…)", "a later end (--until …)"),

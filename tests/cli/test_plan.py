@@ -73,10 +73,10 @@ def test_changed_code_is_planned_and_run(app: Path) -> None:
     (app / "app.py").write_text(APP.replace("return row\n", 'return {"id": row["id"]}\n'))
     told = python("plan", "app.py", cwd=app)
     assert "the code of stage 'only' changed: 5 items passed it" in told.out
-    again = python("plan", "app.py", "--code", "rerun", "--json", cwd=app).document
+    again = python("plan", "app.py", "--on-code-change", "rerun", "--json", cwd=app).document
     assert again["counts"]["run"] == 5
-    assert python("run", "app.py", "--code", "refuse", cwd=app).code == 1
-    report = python("run", "app.py", "--code", "rerun", "--json", cwd=app).document
+    assert python("run", "app.py", "--on-code-change", "refuse", cwd=app).code == 1
+    report = python("run", "app.py", "--on-code-change", "rerun", "--json", cwd=app).document
     assert report["this_run"]["done"] == 5
 
 

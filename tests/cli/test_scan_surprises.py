@@ -27,8 +27,8 @@ def add(rows, acc: int) -> int:
 def together(parts):
     return sum(parts)
 
-orders = hf.Scan("orders", hf.Table("sqlite:///orders.db", "orders", cursor="at", key="id", unsafe_cursor=True),
-                 every=10, follow=True)
+orders = hf.Follow("orders", hf.Table("sqlite:///orders.db", "orders", cursor="at", key="id", unsafe_cursor=True),
+                 every=10)
 
 @orders.handler
 def count(rows, acc: int) -> int:

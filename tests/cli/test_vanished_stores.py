@@ -254,7 +254,7 @@ def test_a_wrong_number_of_stages_in_a_row_does_not_keep_a_run_from_its_end(stor
     p = hf.Pipeline("p", store="state.db")
     p.stage(name="first")(same)
     p.stage(name="second")(same)
-    assert run(p, range(3), batch="b", code="keep").counts.done == 3
+    assert run(p, range(3), batch="b", on_code_change="keep").counts.done == 3
 
 
 def same(n: int) -> int:

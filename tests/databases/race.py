@@ -93,7 +93,7 @@ class Reader:
 
     @staticmethod
     def of(name: str, source: Any, folder: Path) -> "Reader":
-        scan = hf.Scan(name, source, store=folder / f"{name}.db", follow=True, every=5)
+        scan = hf.Follow(name, source, store=folder / f"{name}.db", every=5)
         seen: Counter[str] = Counter()
 
         @scan.handler

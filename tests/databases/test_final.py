@@ -55,7 +55,7 @@ def test_a_row_is_final_once_the_settle_window_has_passed(url: str) -> None:
     make_table(engine)
     put(engine, "old", 60)
     put(engine, "new", 0)
-    assert found(hf.Table(url, "orders", cursor="updated_at", settle="20s")) == ["old"]
+    assert found(hf.Table(url, "orders", cursor="updated_at", lateness="20s")) == ["old"]
     assert found(hf.Table(url, "orders", cursor="updated_at", unsafe_cursor=True)) == ["old", "new"]
     engine.dispose()
 
@@ -67,7 +67,7 @@ def test_a_transaction_that_has_written_holds_rows_back_however_long_it_takes(ur
         return  # it tells nothing about its transactions: there the window must be long enough
     make_table(engine)
     put(engine, "old", 60)
-    table = hf.Table(url, "orders", cursor="updated_at", settle=0)
+    table = hf.Table(url, "orders", cursor="updated_at", lateness=0)
     with engine.connect() as slow, slow.begin():
         slow.execute(INSERT, {"id": "slow", "at": _at(engine, 0)})
         put(engine, "quick", 0)
@@ -86,7 +86,7 @@ def test_those_who_only_read_hold_nothing_back(shop: sa.Engine) -> None:
     put(shop, "old", 60)
     with shop.connect() as reader, reader.begin():
         reader.execute(sa.text("SELECT * FROM orders"))
-        assert found(hf.Table(shop, "orders", cursor="updated_at", settle=5)) == ["old"]
+        assert found(hf.Table(shop, "orders", cursor="updated_at", lateness=5)) == ["old"]
 
 
 @pytest.mark.promise("C17")
@@ -96,7 +96,7 @@ def test_a_user_who_may_not_see_others_waits_for_them_instead(shop: sa.Engine, p
         connection.exec_driver_sql("CREATE ROLE poller LOGIN")
         connection.exec_driver_sql("GRANT SELECT ON orders TO poller")
     url = sa.make_url(postgresql).set(username="poller")
-    table = hf.Table(url.render_as_string(hide_password=False), "orders", cursor="updated_at", settle=5)
+    table = hf.Table(url.render_as_string(hide_password=False), "orders", cursor="updated_at", lateness=5)
     put(shop, "old", 60)
     waits: list[float] = []
     slow = shop.connect()
@@ -130,7 +130,7 @@ def test_a_prepared_transaction_is_waited_for_too(shop: sa.Engine) -> None:
         connection.exec_driver_sql("BEGIN")
         connection.execute(INSERT, {"id": "prepared", "at": _at(shop, 50)})
         connection.exec_driver_sql("PREPARE TRANSACTION 'later'")
-    table = hf.Table(shop, "orders", cursor="updated_at", settle=5)
+    table = hf.Table(shop, "orders", cursor="updated_at", lateness=5)
     assert table.final(None, lambda _: False).nothing
     with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("COMMIT PREPARED 'later'")
@@ -144,7 +144,7 @@ def test_numbers_of_a_sequence_are_final_when_those_who_could_hold_a_smaller_one
     with shop.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE log (id BIGSERIAL PRIMARY KEY, word TEXT)")
     add = sa.text("INSERT INTO log (word) VALUES (:word)")
-    table = hf.Table(shop, "log", cursor="id", settle=0.1)
+    table = hf.Table(shop, "log", cursor="id", lateness=0.1)
     naive = hf.Table(shop, "log", cursor="id", unsafe_cursor=True)
     waits: list[float] = []
 
@@ -180,7 +180,7 @@ def test_an_old_picture_of_transactions_is_not_believed(mariadb: str) -> None:
 
     asker = threading.Thread(target=keep_asking)
     asker.start()
-    table = hf.Table(mariadb, "orders", cursor="updated_at", settle=1)
+    table = hf.Table(mariadb, "orders", cursor="updated_at", lateness=1)
     try:
         told = table.final(None, lambda _: False)
     finally:
@@ -205,7 +205,7 @@ def test_a_user_who_is_told_nothing_hears_that_the_window_must_be_long(
         connection.exec_driver_sql("GRANT SELECT ON test.* TO poller@localhost")
     horizon._warn.cache_clear()
     url = sa.make_url(mariadb).set(username="poller").render_as_string(hide_password=False)
-    assert found(hf.Table(url, "orders", cursor="updated_at", settle=5)) == ["old"]
+    assert found(hf.Table(url, "orders", cursor="updated_at", lateness=5)) == ["old"]
     assert "must be longer than the longest transaction" in caplog.text
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP USER poller@localhost")
@@ -218,7 +218,7 @@ def test_a_row_that_loses_its_cursor_later_is_not_passed_over_in_silence(url: st
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY, at INT)")
         connection.exec_driver_sql("INSERT INTO orders VALUES (1, 1)")
-    table = hf.Table(url, "orders", cursor="at", settle=0)
+    table = hf.Table(url, "orders", cursor="at", lateness=0)
     assert table.final(None, lambda _: True).until == Cursor("column+key", 1, {"id": 1})
     with engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO orders VALUES (2, NULL)")
@@ -247,7 +247,7 @@ def test_an_update_that_waits_for_a_row_has_taken_its_value_and_is_waited_for(ur
                 connection.execute(lock)
             connection.execute(sa.text("UPDATE orders SET updated_at = now() WHERE id = 'contended'"))
 
-    table = hf.Table(url, "orders", cursor="updated_at", settle=0)
+    table = hf.Table(url, "orders", cursor="updated_at", lateness=0)
     waiting = threading.Thread(target=update)
     waiting.start()
     began.wait(10)
@@ -271,7 +271,7 @@ def test_a_statement_that_reads_for_long_before_it_writes_is_waited_for(shop: sa
     gate = sa.text("INSERT INTO orders SELECT 'slow', now() FROM (SELECT pg_advisory_xact_lock(7)) AS t")
     with shop.connect() as key:
         key.execute(sa.text("SELECT pg_advisory_xact_lock(7)"))
-        table = hf.Table(shop, "orders", cursor="updated_at", settle=0)
+        table = hf.Table(shop, "orders", cursor="updated_at", lateness=0)
 
         def insert() -> None:
             with shop.begin() as connection:
@@ -306,7 +306,7 @@ def test_what_was_prepared_in_another_database_holds_nothing_back_and_what_was_h
     with shop.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("CREATE DATABASE elsewhere")
     other = sa.create_engine(sa.make_url(postgresql).set(database="elsewhere"))
-    table = hf.Table(shop, "orders", cursor="updated_at", settle=5)
+    table = hf.Table(shop, "orders", cursor="updated_at", lateness=5)
     try:
         with other.connect() as connection:
             connection.exec_driver_sql("CREATE TABLE things (id INT)")
@@ -332,7 +332,7 @@ def test_what_was_prepared_in_another_database_holds_nothing_back_and_what_was_h
 @pytest.mark.promise("C17")
 def test_a_savepoint_within_a_transaction_holds_its_rows_back_too(shop: sa.Engine) -> None:
     put(shop, "old", 60)
-    table = hf.Table(shop, "orders", cursor="updated_at", settle=1)
+    table = hf.Table(shop, "orders", cursor="updated_at", lateness=1)
     with shop.connect() as slow, slow.begin():
         with slow.begin_nested():
             slow.execute(INSERT, {"id": "nested", "at": _at(shop, 0)})
@@ -349,7 +349,7 @@ def test_when_the_last_row_is_deleted_a_tick_with_nothing_new_waits_for_nothing(
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY)")
         connection.exec_driver_sql("INSERT INTO orders VALUES (1), (2), (3)")
-    table = hf.Table(url, "orders", cursor="id", settle="1h")
+    table = hf.Table(url, "orders", cursor="id", lateness="1h")
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM orders WHERE id = 3")
     told = table.final(Cursor("column+key", 3), never)
@@ -362,7 +362,7 @@ def test_a_clock_that_was_set_back_behind_the_cursor_is_told(url: str, folder: P
     engine = sa.create_engine(url)
     make_table(engine)
     put(engine, "ahead", -3600)
-    table = hf.Table(url, "orders", cursor="updated_at", settle=0)
+    table = hf.Table(url, "orders", cursor="updated_at", lateness=0)
     at = table.newest()
     told = table.final(at, never)
     assert told.nothing
@@ -383,8 +383,8 @@ def test_a_timestamp_of_mysql_is_utc_whatever_is_said_about_the_clock(mariadb: s
     try:
         for clock in (None, "local", "utc"):
             for source in (
-                hf.Table(mariadb, "orders", cursor="updated_at", settle="20s", clock=clock),  # type: ignore[arg-type]
-                hf.Query(mariadb, "SELECT * FROM orders", cursor="updated_at", key="id", settle="20s", clock=clock),  # type: ignore[arg-type]
+                hf.Table(mariadb, "orders", cursor="updated_at", lateness="20s", clock=clock),  # type: ignore[arg-type]
+                hf.Query(mariadb, "SELECT * FROM orders", cursor="updated_at", key="id", lateness="20s", clock=clock),  # type: ignore[arg-type]
             ):
                 until = source.final(None, never).until
                 assert [row["id"] for page in source.read(None, until) for row in page.rows] == [2], clock
@@ -443,7 +443,7 @@ def test_whole_seconds_hide_nothing(folder: Path) -> None:
         connection.exec_driver_sql(
             "INSERT INTO orders VALUES (1, datetime('now')), (2, datetime('now', '-60 seconds'))"
         )
-    table = hf.Table(engine, "orders", cursor="at", settle=0)
+    table = hf.Table(engine, "orders", cursor="at", lateness=0)
     until = table.final(None, never).until
     assert until is not None
     seconds = [row["id"] for page in table.read(None, until) for row in page.rows]

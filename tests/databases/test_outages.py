@@ -31,8 +31,8 @@ def fill(url: str, count: int = 40) -> None:
 
 def follow(url: str, folder: Path, at: int, act: Any) -> tuple[hf.Scan, list[int]]:
     """A scan to which something happens at a row, once."""
-    table = hf.Table(url, "orders", cursor="id", settle=0, page=5)
-    scan = hf.Scan("orders", table, store=folder / "state.db", follow=True, every=5, retry=SOON)
+    table = hf.Table(url, "orders", cursor="id", lateness=0, page=5)
+    scan = hf.Follow("orders", table, store=folder / "state.db", every=5, retry=SOON)
     seen: list[int] = []
     acts = [act]
 

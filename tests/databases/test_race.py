@@ -27,7 +27,7 @@ def test_with_four_writers_nothing_is_lost_or_doubled_and_the_naive_cursor_loses
     engine: sa.Engine, url: str, folder: Path
 ) -> None:
     settle = SETTLE[engine.dialect.name]
-    careful = Reader.of("careful", hf.Table(url, "orders", cursor="updated_at", key="id", settle=settle), folder)
+    careful = Reader.of("careful", hf.Table(url, "orders", cursor="updated_at", key="id", lateness=settle), folder)
     naive = Reader.of("naive", hf.Table(url, "orders", cursor="updated_at", key="id", unsafe_cursor=True), folder)
     race = Race(engine, seconds=3.0, seed=11)
     run(race, [careful, naive], patience=20.0)

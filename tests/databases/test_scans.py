@@ -58,8 +58,8 @@ def test_a_tick_says_how_far_it_is_behind_and_what_holds_it_back(postgresql: str
     with engine.begin() as connection:
         connection.execute(INSERT, {"id": "old", "at": now - timedelta(minutes=2)})
         connection.execute(INSERT, {"id": "new", "at": now})
-    table = hf.Table(postgresql, "orders", cursor="updated_at", settle="1m")
-    scan = hf.Scan("orders", table, store=folder / "state.db", follow=True)
+    table = hf.Table(postgresql, "orders", cursor="updated_at", lateness="1m")
+    scan = hf.Follow("orders", table, store=folder / "state.db")
     scan.handler(lambda rows: None)
     told = scan.tick()
     assert (told.ended, told.rows) == (Ended.CAUGHT_UP, 1)
@@ -84,8 +84,8 @@ def test_a_committed_row_that_is_held_back_is_lag_and_who_holds_it_back_is_named
     make_table(engine)
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE others (id INTEGER)"))
-    scan = hf.Scan("orders", hf.Table(url, "orders", cursor="updated_at", settle="0s"), store=folder / "state.db",
-                   follow=True)  # fmt: skip
+    table = hf.Table(url, "orders", cursor="updated_at", lateness="0s")
+    scan = hf.Follow("orders", table, store=folder / "state.db")
     scan.handler(lambda rows: None)
     with engine.connect() as slow, slow.begin():
         if kind == "postgresql":
@@ -113,8 +113,8 @@ def test_a_committed_row_that_is_held_back_is_lag_and_who_holds_it_back_is_named
 def test_a_deadline_too_short_for_rows_to_settle_is_no_success(url: str, folder: Path) -> None:
     engine = sa.create_engine(url)
     make(engine, sa.Integer, [1, 2, 3])
-    table = hf.Table(url, "orders", cursor="id", settle="30s")
-    scan = hf.Scan("orders", table, store=folder / "state.db", follow=True)
+    table = hf.Table(url, "orders", cursor="id", lateness="30s")
+    scan = hf.Follow("orders", table, store=folder / "state.db")
     scan.handler(lambda rows: None)
     told = scan.tick(deadline="5s")
     assert (told.ended, told.exit_code, told.rows) == (Ended.WAITING, 75, 0)
@@ -128,8 +128,8 @@ def test_a_table_that_is_read_by_another_column_is_another_source(url: str, fold
     make(engine, sa.Integer, [1, 2, 3])
 
     def tick(cursor: str, **said: Any) -> hf.Tick:
-        table = hf.Table(url, "orders", cursor=cursor, key="id", settle=0)
-        scan = hf.Scan("orders", table, store=folder / "state.db", follow=True)
+        table = hf.Table(url, "orders", cursor=cursor, key="id", lateness=0)
+        scan = hf.Follow("orders", table, store=folder / "state.db")
         scan.handler(lambda rows: None)
         return scan.tick(**said)
 

@@ -48,7 +48,7 @@ def test_a_file_is_known_by_its_name_and_not_by_its_folder(folder: Path) -> None
 def test_no_password_in_errors_tracebacks_or_logs(backend: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     table = hf.Table(address(backend, "127.0.0.1"), "orders", cursor="at", key="id")
-    scan = hf.Scan("orders", table, store="memory:", follow=True)
+    scan = hf.Follow("orders", table, store="memory:")
     scan.handler(lambda rows: None)
     with pytest.raises(hf.Transient) as caught:
         scan.tick()
@@ -79,8 +79,8 @@ def test_a_database_that_goes_away_and_comes_back_is_survived(mariadb: str, fold
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE orders (id INT PRIMARY KEY)")
         connection.exec_driver_sql("INSERT INTO orders VALUES (1), (2), (3)")
-    scan = hf.Scan("orders", hf.Table(mariadb, "orders", cursor="id", settle=0, page=1), store=folder / "s.db",
-                   follow=True)  # fmt: skip
+    table = hf.Table(mariadb, "orders", cursor="id", lateness=0, page=1)
+    scan = hf.Follow("orders", table, store=folder / "s.db")
     seen = []
 
     @scan.handler

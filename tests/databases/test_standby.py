@@ -45,7 +45,7 @@ def test_a_standby_delivers_what_it_has_replayed_and_the_last_row_of_a_quiet_pri
 ) -> None:
     with servers.standby(postgresql) as url:
         replica = sa.create_engine(url)
-        table = hf.Table(replica, "orders", cursor="updated_at", settle=1)
+        table = hf.Table(replica, "orders", cursor="updated_at", lateness=1)
 
         def found() -> list[str]:
             told = table.final(None, lambda _: True)

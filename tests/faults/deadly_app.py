@@ -13,7 +13,9 @@ DEADLY = 5
 
 
 def main(argv: list[str]) -> int:
-    scan = hf.Scan("orders", Rows(list(range(12)), page=5), store=STORE, every=4, follow="follow" in argv, isolate=True)
+    scan = (hf.Follow if "follow" in argv else hf.Scan)(
+        "orders", Rows(list(range(12)), page=5), store=STORE, every=4, isolate=True
+    )
 
     @scan.handler
     def keep(rows: list[int], acc: list[int]) -> list[int]:
@@ -21,6 +23,6 @@ def main(argv: list[str]) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         return [*acc, *rows]
 
-    told: Any = scan.tick() if scan.follow else scan.run(progress=False)
+    told: Any = scan.tick() if scan.follows else scan.run(progress=False)
     print(json.dumps({"result": scan.report().result, "rows": told.rows}))  # noqa: T201
     return 0

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--edition", type=int, required=True)
     given = parser.parse_args(argv)
     acts.ACT_ITEMS = 4  # type: ignore[misc]
-    report = build(given.edition).run(range(COUNT), code="rerun", progress=False, workers=2)
+    report = build(given.edition).run(range(COUNT), on_code_change="rerun", progress=False, workers=2)
     print(json.dumps({result.key: result.output for result in report.results()}))  # noqa: T201 - what the test reads
     return report.exit_code
 

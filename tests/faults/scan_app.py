@@ -113,7 +113,8 @@ def converge(parts: list[Any]) -> list[Any]:
 def scan_of(shape: str, partitions: int, every: int, broken: str = "", kill_at: int = 0, store: str = STORE,
             follow: bool = False) -> hf.Scan:  # fmt: skip
     source = Rows(list(hf.Csv(SOURCE))) if follow else KINDS[broken](SOURCE)
-    scan = hf.Scan(BATCH, source, every=every, partitions=partitions, store=store, follow=follow)
+    scan = (hf.Follow(BATCH, source, every=every, store=store) if follow
+            else hf.Scan(BATCH, source, every=every, partitions=partitions, store=store))  # fmt: skip
     handler = getattr(Handlers(every, kill_at), shape)
     given = {"initial": START} if shape == "fold" else {}
     scan.handler(handler, **given)

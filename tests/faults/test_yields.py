@@ -115,7 +115,7 @@ def test_only_its_failure_ends_a_range_that_has_yielded(store: str, tmp_path: Pa
     seen: list[tuple[State, bool]] = []
 
     @scan.handler
-    def count(part: hf.Part) -> Iterator[int]:
+    def count(part: hf.Partition) -> Iterator[int]:
         for n, _ in enumerate(part, 1):
             if n % EVERY == 0:
                 yield n

@@ -85,8 +85,8 @@ def totals(store: str) -> hf.Scan:
 
 def feed(store: str) -> hf.Scan:
     """A table that is followed."""
-    table = hf.Table("sqlite:///feed.db", "orders", cursor="changed", key="id", settle="0s")
-    made = hf.Scan("feed", table, every=4, store=store, follow=True)
+    table = hf.Table("sqlite:///feed.db", "orders", cursor="changed", key="id", lateness="0s")
+    made = hf.Follow("feed", table, every=4, store=store)
 
     @made.handler
     def count(rows: list[dict[str, object]], acc: int) -> int:

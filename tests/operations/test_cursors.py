@@ -531,7 +531,7 @@ def test_an_audit_counts_rows_that_came_twice_of_those_that_both_passes_saw(late
         shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at INTEGER NOT NULL)")
         shop.executemany("INSERT INTO orders VALUES (?, ?)", [(n, 10 * n) for n in range(1, 12)])
     table = hf.Table(f"sqlite:///{tmp_path}/shop.db", "orders", cursor="at", key="id", unsafe_cursor=True)
-    scan = hf.Scan("orders", table, store="memory:", follow=True, every=4)
+    scan = hf.Follow("orders", table, store="memory:", every=4)
     scan.handler(lambda rows, acc=0: acc + len(rows))
     assert scan.tick().total == 11
     with shop:

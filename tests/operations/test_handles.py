@@ -239,7 +239,7 @@ def test_a_plan_is_that_of_the_pipeline(store: hf.StoreHandle, tmp_path: Path) -
     letters = hf.Pipeline("letters", store=tmp_path / "state.db")
     letters.stage(name="read")(lambda letter: letter)
     letters.stage(name="write")(lambda letter: letter)
-    assert store["letters"].plan(letters, items=["c"], code="keep").count("run") == 1
+    assert store["letters"].plan(letters, items=["c"], on_code_change="keep").count("run") == 1
 
 
 def test_the_doctor_looks_at_a_place(tmp_path: Path) -> None:

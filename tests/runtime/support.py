@@ -23,6 +23,11 @@ SOON = hf.Retry(attempts=3, wait=("1ms", "2ms"))
 ONCE = hf.Retry(attempts=1)
 
 
+def walk_of(name: str, source: Any, *, follow: bool = False, **options: Any) -> Any:
+    """A scan, or one that follows its source."""
+    return (hf.Follow if follow else hf.Scan)(name, source, **options)
+
+
 def run(pipeline: hf.Pipeline, items: Iterable[Any] | None = None, **options: Any) -> hf.Report:
     """A run that shows no progress, and gives its report after Ctrl-C, too."""
     return pipeline.run(items, **{"progress": False, "signals": "report", **options})

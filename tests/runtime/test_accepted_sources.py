@@ -27,7 +27,7 @@ PROGRAM = """
             self.rows = pathlib.Path(table).read_text().split()
             return super().read(after, until)
 
-    scan = hf.Scan("orders", Table([]), store="state.db", follow=True, every=1)
+    scan = hf.Follow("orders", Table([]), store="state.db", every=1)
 
     @scan.handler
     def keep(rows, acc: int) -> int:
@@ -75,7 +75,7 @@ class Named(Rows):
 def follow(store: SqliteStore, table: str, rows: list[Any]) -> tuple[hf.Scan, list[Any]]:
     source, given = Named(rows), list[Any]()
     source.table = table
-    scan = hf.Scan("orders", source, store=store, follow=True, isolate=True, retry=SOON)
+    scan = hf.Follow("orders", source, store=store, isolate=True, retry=SOON)
 
     @scan.handler
     def keep(some: list[Any]) -> None:

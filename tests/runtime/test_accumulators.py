@@ -65,7 +65,7 @@ def text(rows: list[int], acc: int) -> int:
 def test_an_accumulator_of_another_type_stops_the_scan_and_buries_nothing(
     handler: Any, follow: bool, isolate: bool
 ) -> None:
-    scan = hf.Scan("stock", Rows(range(1000)), every=200, store="memory:", follow=follow, isolate=isolate)
+    scan = (hf.Follow if follow else hf.Scan)("stock", Rows(range(1000)), every=200, store="memory:", isolate=isolate)
     scan.handler(handler)
     for _ in range(4):
         with pytest.raises(hf.UsageError, match=f"handler '{handler.__name__}'"):
@@ -125,7 +125,7 @@ def test_what_a_generator_does_to_its_accumulator_after_a_yield_is_not_in_that_c
     scan = scan_of()
 
     @scan.handler
-    def add(part: hf.Part):  # type: ignore[no-untyped-def]
+    def add(part: hf.Partition):  # type: ignore[no-untyped-def]
         totals = part.acc if part.acc is not None else {"rows": 0}
         for row in part:
             totals["rows"] += 1

@@ -149,7 +149,7 @@ def test_how_a_stage_is_tried_again_does_not_matter(restart: Restart, caplog: py
     old, _ = versions(calls)
     run(restart(pipeline(calls, old)), range(5))
     book = restart(pipeline(calls, old, retry=hf.Retry(attempts=9), timeout="1h", concurrency=1))
-    assert run(book, range(5), code="refuse").warnings == ()
+    assert run(book, range(5), on_code_change="refuse").warnings == ()
     assert kinds(book).count("opened") == 1
 
 
@@ -186,8 +186,8 @@ def test_by_default_it_goes_on_and_says_so_once(restart: Restart, caplog: pytest
         report = run(restart(pipeline(calls, new)), range(6))
     (said,) = report.warnings
     assert "the code of stage 'second' changed" in said
-    assert 'code="rerun"' in said
-    assert 'code="keep"' in said
+    assert 'on_code_change="rerun"' in said
+    assert 'on_code_change="keep"' in said
     assert said in caplog.text
     assert said in str(report)
     assert sorted(call for call in calls.seen if call[0] == "new") == [("new", 4), ("new", 5)]
@@ -202,12 +202,12 @@ def test_what_nobody_decided_about_can_still_be_run_again(restart: Restart) -> N
     run(restart(pipeline(calls, old)), range(4))
     assert run(restart(pipeline(calls, new)), range(4)).warnings
     with pytest.raises(hf.DefinitionChanged, match="its code changed"):
-        run(restart(pipeline(calls, new)), range(4), code="refuse")
+        run(restart(pipeline(calls, new)), range(4), on_code_change="refuse")
     book = restart(pipeline(calls, new))
-    run(book, range(4), code="rerun")
+    run(book, range(4), on_code_change="rerun")
     assert outputs(book) == {n: n * 20 + 1000 for n in range(4)}
     calls.clear()
-    run(restart(pipeline(calls, new)), range(4), code="rerun")
+    run(restart(pipeline(calls, new)), range(4), on_code_change="rerun")
     assert not calls.seen, "the question is settled"
 
 
@@ -216,10 +216,10 @@ def test_keep_accepts_it_quietly_and_for_good(restart: Restart) -> None:
     old, new = versions(calls)
     run(restart(pipeline(calls, old)), range(4))
     calls.clear()
-    report = run(restart(pipeline(calls, new)), range(4), code="keep")
+    report = run(restart(pipeline(calls, new)), range(4), on_code_change="keep")
     assert (report.warnings, calls.seen) == ((), [])
-    assert run(restart(pipeline(calls, new)), range(4), code="refuse").warnings == ()
-    assert run(restart(pipeline(calls, new)), range(4), code="rerun").this_run.done == 0
+    assert run(restart(pipeline(calls, new)), range(4), on_code_change="refuse").warnings == ()
+    assert run(restart(pipeline(calls, new)), range(4), on_code_change="rerun").this_run.done == 0
 
 
 def test_rerun_does_the_changed_stage_again_and_those_after_it(restart: Restart) -> None:
@@ -230,7 +230,7 @@ def test_rerun_does_the_changed_stage_again_and_those_after_it(restart: Restart)
     before = {item.key: item.place.epoch for item in book.store.items(lookup.batch_named(book.store, "book").id)}
     calls.clear()
     book = restart(pipeline(calls, new))
-    report = run(book, range(9), code="rerun")
+    report = run(book, range(9), on_code_change="rerun")
     assert report.is_complete
     assert {call[0] for call in calls.seen if call[0] != "third" and call[1] < 7} == {"new"}
     assert outputs(book) == {n: n * 20 + 1000 for n in range(9)}, "what the old code skipped was done, too"
@@ -239,7 +239,7 @@ def test_rerun_does_the_changed_stage_again_and_those_after_it(restart: Restart)
     assert all(after[key] == before[key] + 1 for key in range(7))
     assert {act.reason for act in acts(book, "reset")} == {"the code of stage 'second' changed"}
     assert verify(book.store, batch, full=True).holds
-    assert run(restart(pipeline(calls, new)), range(9), code="refuse").warnings == ()
+    assert run(restart(pipeline(calls, new)), range(9), on_code_change="refuse").warnings == ()
 
 
 @pytest.mark.promise("E10")
@@ -254,7 +254,7 @@ def test_rerun_leaves_to_people_what_is_theirs(restart: Restart) -> None:
     assert (states[7].state, states[99].state) == (State.DEAD, State.DEAD)
     operations.resolve(book.store, batch, by, "7", output=b"12345")
     book = restart(pipeline(calls, new))
-    run(book, [1, 7, 99], code="rerun", tolerate=1)
+    run(book, [1, 7, 99], on_code_change="rerun", tolerate=1)
     assert outputs(book) == {1: 1020, 7: 12345}
     (dead,) = book.store.items(batch.id, state=State.DEAD)
     assert dead.key == 99
@@ -280,14 +280,14 @@ def test_rerun_pays_for_what_other_code_made_and_nothing_else(restart: Restart) 
     assert run(restart(paid("0.10", "old")), range(3)).totals.usd == Decimal("0.30")
     assert run(restart(paid("0.10", "new")), range(9)).this_run.usd == Decimal("0.60")
     book = restart(paid("0.10", "new"))
-    plan = book.plan(range(9), code="rerun")
+    plan = book.plan(range(9), on_code_change="rerun")
     assert (plan.count("run", "changed code"), plan.count("skip", "done"), plan.count("skip", "skipped")) == (3, 5, 1)
     assert any("3 items passed it" in note for note in book.plan(range(9)).notes)
-    report = run(book, range(9), code="rerun")
+    report = run(book, range(9), on_code_change="rerun")
     assert (report.this_run.usd, report.totals.usd) == (Decimal("0.30"), Decimal("1.20"))
     assert outputs(book) == {n: f"new {n}" for n in range(8)}
     for _ in range(2):
-        again = run(restart(paid("0.10", "new")), range(9), code="rerun")
+        again = run(restart(paid("0.10", "new")), range(9), on_code_change="rerun")
         assert (again.this_run.done, again.this_run.usd, again.totals.usd) == (0, 0, Decimal("1.20"))
     book = restart(paid("0.10", "new"))
     assert verify(book.store, lookup.batch_named(book.store, "book"), full=True).holds
@@ -297,7 +297,7 @@ def test_what_the_code_of_before_made_is_good_again_when_it_comes_back(restart: 
     run(restart(paid("1", "old")), range(3))
     run(restart(paid("1", "new")), range(5))
     book = restart(paid("1", "old"))
-    assert run(book, range(5), code="rerun").this_run.usd == 2
+    assert run(book, range(5), on_code_change="rerun").this_run.usd == 2
     assert outputs(book) == {n: f"old {n}" for n in range(5)}
 
 
@@ -305,7 +305,7 @@ def test_a_message_is_known_by_its_code_as_well(restart: Restart) -> None:
     restart(paid("1", "old")).process(1, batch="book")
     restart(paid("1", "new")).process(2, batch="book")
     book = restart(paid("1", "new"))
-    assert run(book, [1, 2, 3], code="rerun").this_run.usd == 2
+    assert run(book, [1, 2, 3], on_code_change="rerun").this_run.usd == 2
     assert outputs(book) == {n: f"new {n}" for n in (1, 2, 3)}
 
 
@@ -314,7 +314,7 @@ def test_without_a_word_about_who_made_it_everything_is_run_again(restart: Resta
     run(restart(paid("1", "old")), range(2))
     run(restart(paid("1", "new")), range(3))
     monkeypatch.undo()
-    assert run(restart(paid("1", "new")), range(3), code="rerun").this_run.usd == 3
+    assert run(restart(paid("1", "new")), range(3), on_code_change="rerun").this_run.usd == 3
 
 
 def test_refuse_names_what_differs(restart: Restart) -> None:
@@ -323,8 +323,8 @@ def test_refuse_names_what_differs(restart: Restart) -> None:
     run(restart(pipeline(calls, old, sink=hf.Files("a/{key}.json"))), range(3))
     book = restart(pipeline(calls, new, sink=hf.Files("b/{key}.json")))
     with pytest.raises(hf.DefinitionChanged) as refused:
-        run(book, range(3), code="refuse")
-    for text in ("stage 'second'", "its code changed", "from a/{key}.json to b/{key}.json", 'code="rerun"'):
+        run(book, range(3), on_code_change="refuse")
+    for text in ("stage 'second'", "its code changed", "from a/{key}.json to b/{key}.json", 'on_code_change="rerun"'):
         assert text in str(refused.value)
     assert kinds(book).count("opened") == 1, "nothing was remembered"
 
@@ -333,7 +333,7 @@ def test_another_sink_writes_again_where_it_shall_stand(restart: Restart, folder
     calls = Calls()
     old, _ = versions(calls)
     run(restart(pipeline(calls, old, sink=hf.Files("a/{key}.json"))), range(3))
-    run(restart(pipeline(calls, old, sink=hf.Files("b/{key}.json"))), range(3), code="rerun")
+    run(restart(pipeline(calls, old, sink=hf.Files("b/{key}.json"))), range(3), on_code_change="rerun")
     assert sorted(path.name for path in (folder / "b").glob("*.json")) == ["0.json", "1.json", "2.json"]
 
 
@@ -342,7 +342,7 @@ def test_a_batch_in_which_nothing_was_begun_has_nothing_to_ask(restart: Restart)
     old, new = versions(calls)
     book = restart(pipeline(calls, old))
     run(book, ["x"], batch="book", tolerate=1)
-    assert run(restart(pipeline(calls, new)), [3], code="refuse", tolerate=1).warnings == ()
+    assert run(restart(pipeline(calls, new)), [3], on_code_change="refuse", tolerate=1).warnings == ()
 
 
 def test_without_items_the_question_is_asked_as_well(restart: Restart) -> None:
@@ -350,10 +350,10 @@ def test_without_items_the_question_is_asked_as_well(restart: Restart) -> None:
     old, new = versions(calls)
     run(restart(pipeline(calls, old)), range(4), key=lambda n: n)
     with pytest.raises(hf.DefinitionChanged):
-        run(restart(pipeline(calls, new)), code="refuse")
+        run(restart(pipeline(calls, new)), on_code_change="refuse")
     assert run(restart(pipeline(calls, new))).warnings
     book = restart(pipeline(calls, new))
-    assert run(book, code="rerun").is_complete
+    assert run(book, on_code_change="rerun").is_complete
     assert outputs(book)[3] == 1060
     definition = canonical.decode(lookup.batch_named(book.store, "book").definition)
     assert definition["keyed"] == "a function", "what identifies the items is remembered all the same"
@@ -361,8 +361,8 @@ def test_without_items_the_question_is_asked_as_well(restart: Restart) -> None:
 
 def test_an_unknown_choice_is_refused(book: hf.Pipeline) -> None:
     book.stage(versions(Calls())[0])
-    with pytest.raises(hf.UsageError, match='code="perhaps"'.replace('"', "'")):
-        run(book, [1], code="perhaps")
+    with pytest.raises(hf.UsageError, match="on_code_change='perhaps'"):
+        run(book, [1], on_code_change="perhaps")
 
 
 # -- killed in between ------------------------------------------------------------------------------------------------
@@ -392,14 +392,14 @@ def test_killed_between_going_back_and_remembering_it_comes_to_the_same_end(
     book = restart(pipeline(calls, new))
     calls.clear()
     try:
-        run(book, range(6), code="rerun")
+        run(book, range(6), on_code_change="rerun")
         assert seen < hit, f"{point} was reached and nothing happened"
     except Killed:
         assert not calls.seen, "nothing is run before all of it went back"
     faults.arm(None)
     book.store.close()
     book = restart(pipeline(calls, new))
-    report = run(book, range(6), code="rerun")
+    report = run(book, range(6), on_code_change="rerun")
     assert report.is_complete
     assert outputs(book) == {n: n * 20 + 1000 for n in range(6)}
     assert sorted(calls.seen).count(("new", 3)) == 1, "nobody went back twice"

@@ -149,7 +149,7 @@ def test_an_item_in_hand_whose_wait_the_clock_ended_is_not_told_as_waiting(world
 def test_a_redriven_row_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Path, back: float, is_over: bool) -> None:
     clock, rows = Clock(), [1, "poison", 3]
     store = make_store("memory", tmp_path, clock)
-    scan = hf.Scan("orders", Rows(rows), store=store, isolate=True, follow=True, every=1,
+    scan = hf.Follow("orders", Rows(rows), store=store, isolate=True, every=1,
                    retry=hf.Retry(attempts=5, wait=("60s", "60s")))  # fmt: skip
 
     @scan.handler

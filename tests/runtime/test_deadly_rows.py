@@ -23,7 +23,9 @@ BY = By(actor="ann", reason="try it again")
 def test_hooks_hear_of_every_row_that_is_buried_and_of_ranges() -> None:
     rows: list[Any] = ["poison" if n in (3, 17) else n for n in range(20)]
     for follow in (False, True):
-        scan = hf.Scan("orders", Rows(rows), store="memory:", follow=follow, isolate=True, every=5, retry=SOON)
+        scan = (hf.Follow if follow else hf.Scan)(
+            "orders", Rows(rows), store="memory:", isolate=True, every=5, retry=SOON
+        )
         heard: list[hf.DeadLetter] = []
         scan.on_failure(heard.append)
 
@@ -41,7 +43,7 @@ def test_hooks_hear_of_every_row_that_is_buried_and_of_ranges() -> None:
 
 
 def test_a_hook_hears_when_what_is_followed_stands_still_and_when_a_redriven_row_fails_again() -> None:
-    scan = hf.Scan("orders", Rows([0, "poison", 2]), store="memory:", follow=True, isolate=True, retry=SOON)
+    scan = hf.Follow("orders", Rows([0, "poison", 2]), store="memory:", isolate=True, retry=SOON)
     heard: list[str] = []
     scan.on_failure(lambda letter: heard.append(str(letter.key)))
 
@@ -97,8 +99,9 @@ PROGRAM = """
     os.environ["SAID"] = names
     follow, isolate = "follow" in names, "isolate" in names
     deadly = range(50) if "all" in names else {7, 8} if "processes" in names else {7}
-    scan = hf.Scan("orders", Rows(list(range(50)), page=7), store="state.db", every=8, follow=follow, isolate=isolate,
-                   retry=hf.Retry(attempts=2, wait=("1ms", "2ms")))
+    kind = hf.Follow if follow else hf.Scan
+    scan = kind("orders", Rows(list(range(50)), page=7), store="state.db", every=8, isolate=isolate,
+                retry=hf.Retry(attempts=2, wait=("1ms", "2ms")))
 
     @scan.handler(executor="processes" if "processes" in names else None)
     def keep(rows, acc: int) -> int:

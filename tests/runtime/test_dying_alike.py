@@ -436,7 +436,9 @@ def test_a_lost_lease_takes_what_was_withheld_along(book: hf.Pipeline) -> None:
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("error", [NameError("name 'rwos' is not defined"), ImportError("no module named 'nunpy'")])
 def test_a_mistake_in_the_handler_of_a_scan_stops_it_at_once(error: Exception, follow: bool, isolate: bool) -> None:
-    scan = hf.Scan("rows", Rows(range(12), page=4), store="memory:", every=2, follow=follow, isolate=isolate)
+    scan = (hf.Follow if follow else hf.Scan)(
+        "rows", Rows(range(12), page=4), store="memory:", every=2, isolate=isolate
+    )
     broken = [True]
 
     @scan.handler

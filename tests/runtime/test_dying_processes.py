@@ -316,7 +316,7 @@ from holdfast.testing.rows import Rows
 def read(number: int) -> int:
     return number
 
-scan = hf.Scan("scan", Rows([1, 2, 3]), store="state.db", follow=KIND == "tick")
+scan = (hf.Follow if KIND == "tick" else hf.Scan)("scan", Rows([1, 2, 3]), store="state.db")
 
 @scan.handler(executor="processes")
 def keep(rows):

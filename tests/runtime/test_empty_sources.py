@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.testing.rows import Rows
-from tests.runtime.support import run
+from tests.runtime.support import run, walk_of
 
 
 def define(book: hf.Pipeline) -> hf.Pipeline:
@@ -56,7 +56,7 @@ def test_a_plan_says_so(book: hf.Pipeline) -> None:
 
 
 def scan(source: Any, **options: Any) -> hf.Scan:
-    made = hf.Scan("orders", source, store=Path("state.db"), **options)
+    made = walk_of("orders", source, store=Path("state.db"), **options)
     made.handler(lambda rows, acc=0: acc + len(rows))
     made.converge(sum)
     return made

@@ -488,10 +488,16 @@ def test_changed_code_sends_nothing_back_in_a_batch_that_is_over(folder: Path, h
         reset(book.store, find_batch(book.store, "book"), BY, "4")
         book.cancel(reason="enough")
     before = book.report().counts
-    assert run(again(thrice), range(5), code="rerun").counts == before
+    assert run(again(thrice), range(5), on_code_change="rerun").counts == before
     assert before.done >= 4
     if how == "until":
-        assert [r.output for r in run(again(thrice), range(5), code="rerun", until="2m").results()] == [0, 3, 6, 9, 12]
+        assert [r.output for r in run(again(thrice), range(5), on_code_change="rerun", until="2m").results()] == [
+            0,
+            3,
+            6,
+            9,
+            12,
+        ]
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_a_coroutine_may_run_a_pipeline_whose_stage_has_an_async_hook(book: hf.P
 
 @pytest.mark.parametrize("follows", [False, True])
 def test_a_coroutine_may_run_a_scan_whose_handler_is_async(book: hf.Pipeline, follows: bool) -> None:
-    scan = hf.Scan("rows", Rows(range(30)), every=10, store="memory:", follow=follows)
+    scan = (hf.Follow if follows else hf.Scan)("rows", Rows(range(30)), every=10, store="memory:")
     loops = set()
 
     @scan.handler

@@ -144,7 +144,7 @@ def test_a_folder_that_grew_is_told_and_one_that_shrank_is_refused(source: Make,
     assert (report.exit_code, report.result) == (0, 40)
     (note,) = report.warnings
     assert "has grown by 2 " in note
-    assert "follow=True" in note
+    assert "hf.Follow" in note
     assert "new batch name" in note
     assert any("has grown by 2 " in each for each in scan(source(), partitions).plan().notes)
     for name in ("000", "200", "105"):

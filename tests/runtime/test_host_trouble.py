@@ -12,7 +12,7 @@ from holdfast.core.retry import NO_THREAD, host_trouble
 from holdfast.runtime.acts import By
 from holdfast.runtime.operate.operations import redrive
 from holdfast.testing.rows import Rows
-from tests.runtime.support import ONCE, App, run
+from tests.runtime.support import ONCE, App, run, walk_of
 
 
 def chained(error: BaseException, by: BaseException) -> BaseException:
@@ -159,7 +159,7 @@ def test_a_handler_may_say_that_it_is_the_items_fault(book: hf.Pipeline) -> None
 
 
 def scan_on_a_full_disk(broken: list[bool], **options: Any) -> hf.Scan:
-    scan = hf.Scan("rows", Rows(range(12), page=4), store="memory:", every=2, retry=ONCE, **options)
+    scan = walk_of("rows", Rows(range(12), page=4), store="memory:", every=2, retry=ONCE, **options)
 
     @scan.handler
     def handle(rows: list[int], acc: int) -> int:
@@ -187,7 +187,7 @@ def test_neither_a_range_nor_a_row_is_buried(follow: bool, isolate: bool) -> Non
 
 @pytest.mark.promise("E2")
 def test_a_redriven_row_stays_on_its_way() -> None:
-    scan = hf.Scan("rows", Rows(range(4)), store="memory:", follow=True, isolate=True, retry=ONCE)
+    scan = hf.Follow("rows", Rows(range(4)), store="memory:", isolate=True, retry=ONCE)
     error: list[BaseException] = [ValueError("bad row")]
 
     @scan.handler

@@ -26,7 +26,7 @@ from holdfast.runtime.engine.stages import StageDriver
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scan.tick import Ended
 from holdfast.testing.rows import Rows
-from tests.runtime.support import ONCE, App, Calls, run, wait_for
+from tests.runtime.support import ONCE, App, Calls, run, wait_for, walk_of
 
 BOTH = [signal.SIGINT, signal.SIGTERM]
 
@@ -262,7 +262,7 @@ def test_signals_are_left_alone_where_that_is_asked_for(book: hf.Pipeline) -> No
         return number
 
     book.run([1], progress=False, signals="ignore")
-    scan = hf.Scan("rows", Rows([1]), store="memory:", follow=True)
+    scan = hf.Follow("rows", Rows([1]), store="memory:")
     scan.handler(lambda rows: seen.append({each: signal.getsignal(each) for each in BOTH}))
     scan.tick(signals="ignore")
     assert seen == [before, before]
@@ -273,7 +273,7 @@ def test_another_way_than_the_three_is_refused_before_anything_happens(book: hf.
     def read(number: int) -> int:
         return number
 
-    scan = hf.Scan("rows", Rows([1]), store="memory:", follow=True)
+    scan = hf.Follow("rows", Rows([1]), store="memory:")
     scan.handler(lambda rows: None)
     for call in (lambda: book.run([1], signals="quiet"), lambda: scan.tick(signals="quiet"),
                  lambda: scan.run(poll="1s", signals=True)):  # fmt: skip
@@ -354,7 +354,7 @@ def test_a_script_does_not_continue_behind_a_run_that_ctrl_c_ended(folder: Path)
 
 def scan_that_is_hit(number: int, store: Any = "memory:", **options: Any) -> hf.Scan:
     """Row 6 sends the signal the first time, and its group dies of it."""
-    scan = hf.Scan("rows", Rows(range(12), page=4), store=store, **{"every": 2, "retry": ONCE, **options})
+    scan = walk_of("rows", Rows(range(12), page=4), store=store, **{"every": 2, "retry": ONCE, **options})
     hit: list[int] = []
 
     @scan.handler
@@ -408,7 +408,7 @@ def test_ctrl_c_is_raised_by_scans_ticks_and_those_that_stay() -> None:
 def test_after_the_first_signal_a_tick_leaves_both_to_whoever_had_them() -> None:
     seen: list[Any] = []
     before = [signal.getsignal(number) for number in BOTH]
-    scan = hf.Scan("rows", Rows([1]), store="memory:", follow=True)
+    scan = hf.Follow("rows", Rows([1]), store="memory:")
 
     @scan.handler
     def handle(rows: list[int], ctx: hf.Context) -> None:
@@ -422,7 +422,7 @@ def test_after_the_first_signal_a_tick_leaves_both_to_whoever_had_them() -> None
 
 @pytest.mark.promise("A7")
 def test_a_redriven_row_that_fails_after_the_signal_is_not_buried_again(folder: Path) -> None:
-    scan = hf.Scan("rows", Rows(range(4)), store=folder / "state.db", follow=True, isolate=True, retry=ONCE)
+    scan = hf.Follow("rows", Rows(range(4)), store=folder / "state.db", isolate=True, retry=ONCE)
     state = ["broken"]
 
     @scan.handler

@@ -84,8 +84,8 @@ def test_a_tick_says_that_the_newest_row_is_not_final_and_is_not_behind(folder: 
         shop.execute("INSERT INTO orders VALUES (1, datetime('now', '-700 seconds'))")
         shop.execute("INSERT INTO orders VALUES (2, datetime('now'))")
     shop.close()
-    table = hf.Table(f"sqlite:///{folder}/shop.db", "orders", cursor="at", key="id", settle="1m")
-    scan = hf.Scan("orders", table, store=folder / "state.db", follow=True)
+    table = hf.Table(f"sqlite:///{folder}/shop.db", "orders", cursor="at", key="id", lateness="1m")
+    scan = hf.Follow("orders", table, store=folder / "state.db")
     scan.handler(lambda rows: None)
     for ended, rows in ((Ended.CAUGHT_UP, 1), (Ended.NOTHING_NEW, 0)):
         told = scan.tick()
@@ -98,8 +98,8 @@ def test_rows_that_are_there_and_not_handled_are_told_alike_by_every_look(folder
     with sqlite3.connect(folder / "shop.db") as shop:
         shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at DATETIME NOT NULL)")
         shop.execute("INSERT INTO orders VALUES (1, datetime('now', '-700 seconds'))")
-    table = hf.Table(f"sqlite:///{folder}/shop.db", "orders", cursor="at", key="id", settle="1s")
-    scan = hf.Scan("orders", table, store=folder / "state.db", follow=True)
+    table = hf.Table(f"sqlite:///{folder}/shop.db", "orders", cursor="at", key="id", lateness="1s")
+    scan = hf.Follow("orders", table, store=folder / "state.db")
 
     @scan.handler
     def handle(rows: list[Any]) -> None:

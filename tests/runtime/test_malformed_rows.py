@@ -176,8 +176,8 @@ APP = """
 
     source = hf.Csv("stock.csv")
     follow = sys.argv[1] == "follow"
-    scan = hf.Scan("stock", Appended(source) if follow else source, every=7,
-                   partitions=1 if follow else int(sys.argv[1]), follow=follow, store="state.db",
+    scan = (hf.Follow if follow else hf.Scan)("stock", Appended(source) if follow else source, every=7,
+                   **({} if follow else {"partitions": int(sys.argv[1])}), store="state.db",
                    retry=hf.Retry(attempts=3, wait=("1ms", "2ms")))
 
     @scan.handler

@@ -23,7 +23,7 @@ from holdfast.runtime.report.status import Figures, Letters
 from holdfast.stores.base import find_batch
 from holdfast.testing.rows import Rows
 from tests.core.made import NOW, chunk, failed, item, lost, skipped
-from tests.runtime.support import run, wait_for
+from tests.runtime.support import run, wait_for, walk_of
 
 Restart = Callable[..., hf.Pipeline]
 
@@ -100,7 +100,7 @@ def test_a_payload_that_changed_is_not_counted_twice(book: hf.Pipeline) -> None:
 def test_status_report_and_plan_agree_on_what_the_rest_of_a_rerun_costs(restart: Restart) -> None:
     run(restart(paying("0.10")), range(10))
     book = restart(paying("0.10", version=1))
-    report = run(book, range(10), code="rerun", budget=hf.Budget(usd="1.50", item="0.10"))
+    report = run(book, range(10), on_code_change="rerun", budget=hf.Budget(usd="1.50", item="0.10"))
     assert (report.totals.usd, report.counts.pending) == (Decimal("1.50"), 5)
     assert report.forecast.usd == book.report().forecast.usd == Decimal("0.50")
     assert book.plan(range(10)).forecast.usd == Decimal("0.50")
@@ -274,7 +274,7 @@ class Walked:
         self.time, self.handled, self.stop_after = 0.0, 0, 0
         for module in ("walk", "partition"):
             monkeypatch.setattr(f"holdfast.runtime.scan.{module}.clock", lambda: self.time)
-        self.scan = hf.Scan("orders", source, store="state.db", every=5, **options)  # type: ignore[arg-type]
+        self.scan = walk_of("orders", source, store="state.db", every=5, **options)  # type: ignore[arg-type]
 
         @self.scan.handler
         def check(rows: list[Any], acc: int, ctx: hf.Context) -> int:

@@ -272,10 +272,10 @@ def test_changed_code_is_told_with_what_it_affects(restart: Restart, unchanged: 
     book = restart(other)
     told = unchanged(lambda: book.plan(rows(*range(5)), key="id"))
     assert told.count("skip") == 5
-    assert any("4 items passed it" in note and 'code="rerun"' in note for note in told.notes)
-    again = unchanged(lambda: book.plan(rows(*range(5)), key="id", code="rerun"))
+    assert any("4 items passed it" in note and 'on_code_change="rerun"' in note for note in told.notes)
+    again = unchanged(lambda: book.plan(rows(*range(5)), key="id", on_code_change="rerun"))
     assert planned(again) == {("run", "changed code", "second"): 4, ("skip", "dead", "second"): 1}
-    refused = unchanged(lambda: book.plan(rows(*range(5)), key="id", code="refuse"))
+    refused = unchanged(lambda: book.plan(rows(*range(5)), key="id", on_code_change="refuse"))
     assert "its code changed" in refused.obstacles[0]
 
 
@@ -375,7 +375,7 @@ def test_a_plan_reads_and_nothing_else(restart: Restart) -> None:
     define(Calls(), fail={2})(guarded)
     for code in (None, "keep", "rerun", "refuse"):
         for level in ("none", "quick", "full"):
-            plan = guarded.plan(rows(*range(3, 9)), key="id", verify=level, code=code)  # type: ignore[arg-type]
+            plan = guarded.plan(rows(*range(3, 9)), key="id", verify=level, on_code_change=code)  # type: ignore[arg-type]
             assert plan.count(PlannedFate.RUN, "new") == 5
 
 

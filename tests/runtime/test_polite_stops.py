@@ -29,7 +29,7 @@ PROGRAM = """
         hold("starting")
     follow = os.environ.get("FOLLOW") == "1" or "follow" in sys.argv
     os.environ["FOLLOW"] = "1" if follow else "0"
-    scan = hf.Scan("rows", Rows(range(20), page=4), store="state.db", every=5, follow=follow)
+    scan = (hf.Follow if follow else hf.Scan)("rows", Rows(range(20), page=4), store="state.db", every=5)
 
     @scan.handler(executor="processes")
     def add(rows, acc: int, ctx: hf.Context) -> int:

@@ -23,7 +23,7 @@ from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON, App, wait_for
+from tests.runtime.support import SOON, App, wait_for, walk_of
 from tests.runtime.test_following import PROGRAM, Counting
 
 BY = By(actor="ann", reason="it was corrected")
@@ -57,7 +57,7 @@ class Ledger:
 
 
 def scan_of(rows: list[Any], store: Any, ledger: Ledger | None = None, **options: Any) -> hf.Scan:
-    scan = hf.Scan("orders", Rows(rows, page=4), store=store, isolate=True,
+    scan = walk_of("orders", Rows(rows, page=4), store=store, isolate=True,
                    **{"follow": True, "every": 3, "retry": SOON, **options})  # fmt: skip
 
     @scan.handler
@@ -308,7 +308,7 @@ def test_a_redriven_row_runs_in_a_process_where_that_was_asked_for(folder: Path)
         import holdfast as hf
         from holdfast.testing.rows import Rows
 
-        scan = hf.Scan("orders", Rows([0, 1, 2]), store="state.db", follow=True, isolate=True,
+        scan = hf.Follow("orders", Rows([0, 1, 2]), store="state.db", isolate=True,
                        retry=hf.Retry(attempts=1))
 
         @scan.handler(executor="processes")
@@ -374,7 +374,7 @@ def test_the_row_is_read_again_so_one_that_was_corrected_is_and_one_that_moved_c
         shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, total INTEGER)")
         shop.executemany("INSERT INTO orders VALUES (?, ?, ?)", [(1, 1, 1), (2, 2, -1), (3, 3, -1), (4, 4, 4)])
     table = hf.Table(f"sqlite:///{folder}/shop.db", "orders", cursor="at", key="id", unsafe_cursor=True)
-    scan = hf.Scan("orders", table, store=folder / "state.db", follow=follow, isolate=True, retry=SOON)
+    scan = (hf.Follow if follow else hf.Scan)("orders", table, store=folder / "state.db", isolate=True, retry=SOON)
 
     @scan.handler
     def add(rows: list[dict[str, Any]], acc: int) -> int:
@@ -417,7 +417,7 @@ def test_a_redriven_row_that_is_not_in_the_source_any_more_is_skipped_with_that_
     folder: Path, follow: bool
 ) -> None:
     source = Deleting([0, "poison", 2, "poison", 4], page=4)
-    scan = hf.Scan("orders", source, store=folder / "state.db", isolate=True, follow=follow, every=3)
+    scan = (hf.Follow if follow else hf.Scan)("orders", source, store=folder / "state.db", isolate=True, every=3)
     called: list[Any] = []
 
     @scan.handler

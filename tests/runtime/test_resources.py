@@ -16,7 +16,7 @@ import holdfast as hf
 from holdfast.runtime.engine import resources
 from holdfast.stores.base import find_batch
 from holdfast.testing.rows import Rows
-from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, wait_for
+from tests.runtime.support import ONCE, App, Calls, codes, outputs, run, wait_for, walk_of
 
 
 @pytest.fixture(autouse=True)
@@ -739,7 +739,7 @@ def test_a_program_that_ends_under_a_run_charges_nobody(folder: Path) -> None:
 
 
 def orders(name: str = "orders", **options: Any) -> hf.Scan:
-    return hf.Scan(name, Rows([{"price": n} for n in range(1, 11)]), store="memory:", every=3, **options)
+    return walk_of(name, Rows([{"price": n} for n in range(1, 11)]), store="memory:", every=3, **options)
 
 
 @pytest.mark.parametrize("isolate", [False, True])
@@ -838,7 +838,7 @@ def test_scans_refuse_what_they_could_not_hand_over() -> None:
     scan.resource(client)
 
     @scan.handler
-    async def each(part: hf.Part, *, client: int) -> AsyncIterator[int]:
+    async def each(part: hf.Partition, *, client: int) -> AsyncIterator[int]:
         yield 1
 
     with pytest.raises(hf.UsageError, match=r"handler 'each' takes 'client', an async resource.*not as a generator"):
@@ -877,7 +877,7 @@ def third(rows: Any, acc: None, context: Any) -> None:
     context.append(len(rows))
 
 
-def generated(part: hf.Part, context: Any) -> Iterator[None]:
+def generated(part: hf.Partition, context: Any) -> Iterator[None]:
     context.append(len([*part]))
     yield
 

@@ -15,11 +15,11 @@ from holdfast.runtime.operate.operations import reset
 from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON, wait_for
+from tests.runtime.support import SOON, wait_for, walk_of
 
 
 def scan_of(handler: Any, store: Any = "memory:", rows: int = 20, **options: Any) -> hf.Scan:
-    scan = hf.Scan("odd", Rows(range(rows), page=4), store=store, **{"every": 5, "retry": SOON, **options})
+    scan = walk_of("odd", Rows(range(rows), page=4), store=store, **{"every": 5, "retry": SOON, **options})
     scan.handler(handler)
     return scan
 
@@ -87,7 +87,7 @@ def test_a_generator_that_returns_because_the_run_ends_is_left_at_its_checkpoint
     told = scan.tick() if follow else scan.run(progress=False)
     assert (told.exit_code, told.rows) == (75, 8)
     scan.handler(lambda rows, acc: len(rows) + (0 if acc is None else acc))
-    again = scan.tick() if follow else scan.run(progress=False, code="keep")
+    again = scan.tick() if follow else scan.run(progress=False, on_code_change="keep")
     assert (again.exit_code, scan.report().rows) == (0, 20)
 
 
@@ -197,11 +197,11 @@ def test_changed_code_goes_on_is_told_and_can_be_accepted_or_refused_but_not_run
 
     scan = scan_of(mended, store=folder / "state.db", every=3, partitions=4)
     with pytest.raises(hf.UsageError, match=r"holdfast reset odd --from-start"):
-        scan.run(progress=False, code="rerun")
+        scan.run(progress=False, on_code_change="rerun")
     with pytest.raises(hf.Refused, match=r"holdfast reset odd --from-start") as refused:
-        scan.run(progress=False, code="refuse")
+        scan.run(progress=False, on_code_change="refuse")
     assert "rerun" not in str(refused.value)
-    report = scan.run(progress=False, code="keep")
+    report = scan.run(progress=False, on_code_change="keep")
     assert (report.result, report.rows, report.counts.done, report.warnings) == (sum(range(20)), 20, 1, ())
 
 

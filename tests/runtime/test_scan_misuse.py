@@ -10,7 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import EXTRAS
 from holdfast.testing.rows import Rows
-from tests.runtime.support import App
+from tests.runtime.support import App, walk_of
 
 
 class Broken(Rows):
@@ -41,7 +41,7 @@ def each(part: Any) -> Iterator[int]:
 
 
 def scan_over(source: Rows, handler: Any = total, **options: Any) -> hf.Scan:
-    scan = hf.Scan("totals", source, store="state.db", every=4, **options)
+    scan = walk_of("totals", source, store="state.db", every=4, **options)
     scan.handler(handler)
     return scan
 
@@ -119,7 +119,7 @@ def test_what_a_handler_raises_of_its_own_is_no_misuse_of_the_scan(folder: Path)
 
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_generator_that_shall_be_isolated_is_refused_where_it_is_defined(follow: bool) -> None:
-    scan = hf.Scan("totals", Rows([1]), store="memory:", isolate=True, follow=follow)
+    scan = (hf.Follow if follow else hf.Scan)("totals", Rows([1]), store="memory:", isolate=True)
     with pytest.raises(hf.UsageError, match="generator"):
         scan.handler(each)
 
@@ -152,7 +152,8 @@ PROGRAM = """
     import holdfast as hf
     from holdfast.testing.rows import Rows
 
-    scan = hf.Scan("orders", Rows(range(20), page=4), store="state.db", every=5, follow=os.path.exists("follow"))
+    kind = hf.Follow if os.path.exists("follow") else hf.Scan
+    scan = kind("orders", Rows(range(20), page=4), store="state.db", every=5)
 
     @scan.handler(executor="processes")
     def keep(rows, acc: int):
@@ -160,7 +161,7 @@ PROGRAM = """
 
     if __name__ == "__main__":
         try:
-            told = scan.tick() if scan.follow else scan.run(progress=False)
+            told = scan.tick() if scan.follows else scan.run(progress=False)
         except hf.UsageError as error:
             sys.exit(f"refused: {error}")
         print(told.exit_code, scan.report().rows)

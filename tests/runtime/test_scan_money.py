@@ -20,7 +20,7 @@ from holdfast.runtime.report import statistics, why
 from holdfast.runtime.report.forecast import PastAttempts
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.rows import Rows
-from tests.runtime.support import SOON, App, wait_for
+from tests.runtime.support import SOON, App, wait_for, walk_of
 
 ROWS, EVERY, GROUPS = 1000, 200, 5
 CENTS = Decimal("0.10")
@@ -42,7 +42,7 @@ def paying(shape: str, said: Callable[[hf.Context], Any] = pay) -> Callable[...,
         said(ctx)
         return acc + len(rows)
 
-    def generator(part: hf.Part, ctx: hf.Context) -> Any:
+    def generator(part: hf.Partition, ctx: hf.Context) -> Any:
         total = part.acc if part.acc is not None else 0
         for number, _ in enumerate(part, 1):
             if number % EVERY == 1:
@@ -62,7 +62,7 @@ def _paying_async(shape: str, said: Callable[[hf.Context], Any]) -> Callable[...
         said(ctx)
         return acc + len(rows)
 
-    async def generator(part: hf.Part, ctx: hf.Context) -> Any:
+    async def generator(part: hf.Partition, ctx: hf.Context) -> Any:
         number = part.acc if part.acc is not None else 0
         async for _ in part:
             number += 1
@@ -75,14 +75,14 @@ def _paying_async(shape: str, said: Callable[[hf.Context], Any]) -> Callable[...
 
 
 def scan_of(shape: str, said: Callable[[hf.Context], Any] = pay, rows: Any = range(ROWS), **options: Any) -> hf.Scan:
-    scan = hf.Scan("rows", Rows(rows), **{"every": EVERY, "store": "memory:", "retry": SOON, **options})
+    scan = walk_of("rows", Rows(rows), **{"every": EVERY, "store": "memory:", "retry": SOON, **options})
     scan.handler(paying(shape, said))
     return scan
 
 
 def once(scan: hf.Scan) -> Any:
     """Run a scan that ends, or look once at what is followed; then tell how it stands."""
-    if scan.follow:
+    if scan.follows:
         scan.tick()
         return scan.report()
     return scan.run(progress=False)
@@ -161,11 +161,6 @@ def test_partitions_share_a_budget() -> None:
     assert report.rows == 20 * int(report.totals.usd / CENTS)
 
 
-def test_what_never_ends_takes_no_budget() -> None:
-    with pytest.raises(hf.UsageError, match="budget= is for what ends"):
-        scan_of("rows", follow=True).run(poll="1s", budget=hf.Budget(usd=1))
-
-
 @pytest.mark.promise("E8")
 @pytest.mark.parametrize("follow", [False, True])
 def test_evidence_of_what_was_spent_holds(follow: bool, tmp_path: Path) -> None:
@@ -210,8 +205,8 @@ def test_a_group_that_fails_costs_too_and_no_group_counts_twice(shape: str, foll
 @pytest.mark.parametrize("follow", [False, True])
 def test_every_try_costs_while_a_row_is_looked_for_that_cannot_be_handled(follow: bool) -> None:
     calls = 0
-    scan = hf.Scan("rows", Rows([*range(10), "poison", *range(10)]), every=8, isolate=True, store="memory:",
-                   follow=follow)  # fmt: skip
+    rows = Rows([*range(10), "poison", *range(10)])
+    scan = walk_of("rows", rows, follow=follow, every=8, isolate=True, store="memory:")
 
     @scan.handler
     def handle(rows: list[Any], ctx: hf.Context) -> None:
@@ -231,7 +226,7 @@ def test_every_try_costs_while_a_row_is_looked_for_that_cannot_be_handled(follow
 @pytest.mark.promise("E8")
 def test_a_row_that_was_redriven_costs_what_its_handler_says(tmp_path: Path) -> None:
     bad = True
-    scan = hf.Scan("rows", Rows(["poison", 1, 2]), isolate=True, store=tmp_path / "state.db", follow=True)
+    scan = hf.Follow("rows", Rows(["poison", 1, 2]), isolate=True, store=tmp_path / "state.db")
 
     @scan.handler
     def handle(rows: list[Any], ctx: hf.Context) -> None:
@@ -390,7 +385,7 @@ def test_a_part_moves_on_with_every_yield() -> None:
     scan = hf.Scan("rows", Rows(range(6)), store="memory:")
 
     @scan.handler
-    def handle(part: hf.Part) -> Any:
+    def handle(part: hf.Partition) -> Any:
         for number, _ in enumerate(part, 1):
             assert part.segment is not None
             seen.append((part.segment.rows, part.segment.until, part.idempotency_key, part.request_id))
@@ -437,7 +432,7 @@ PROGRAM = """
 
     follow = os.environ.get("FOLLOW") == "1" or "follow" in sys.argv
     os.environ["FOLLOW"] = "1" if follow else "0"
-    scan = hf.Scan("rows", Rows(range(20), page=4), store="state.db", every=5, follow=follow,
+    scan = (hf.Follow if follow else hf.Scan)("rows", Rows(range(20), page=4), store="state.db", every=5,
                    retry=hf.Retry(attempts=3, wait=("1ms", "2ms")))
 
     @scan.handler(executor="processes")

@@ -20,8 +20,9 @@ PROGRAM = """
     follow = "follow" in sys.argv or os.environ.get("FOLLOW") == "1"
     os.environ["FOLLOW"] = "1" if follow else "0"
     rows = ["poison" if n == 7 else n for n in range(20)] if os.path.exists("poison") else list(range(20))
-    scan = hf.Scan("orders", Rows(rows, page=4), store="state.db", every=5, partitions=1 if follow else 2,
-                   follow=follow, isolate=os.path.exists("poison"), retry=hf.Retry(attempts=2, wait=("1ms", "2ms")))
+    kind, parts = (hf.Follow, {}) if follow else (hf.Scan, {"partitions": 2})
+    scan = kind("orders", Rows(rows, page=4), store="state.db", every=5, isolate=os.path.exists("poison"),
+                retry=hf.Retry(attempts=2, wait=("1ms", "2ms")), **parts)
 
     @scan.handler(executor="processes")
     def keep(rows, acc: int, ctx: hf.Context) -> int:
@@ -153,8 +154,8 @@ DEAF = """
 
     follow = os.environ.setdefault("FOLLOW", "1" if "follow" in sys.argv else "0") == "1"
     deaf = os.path.exists("deaf") and __name__ == "__main__"
-    scan = hf.Scan("orders", Rows(list(range(20)), page=4), store=Deaf("state.db") if deaf else "state.db", every=5,
-                   follow=follow)
+    kind, store = hf.Follow if follow else hf.Scan, Deaf("state.db") if deaf else "state.db"
+    scan = kind("orders", Rows(list(range(20)), page=4), store=store, every=5)
 
     @scan.handler(executor="processes")
     def keep(rows, acc: int) -> int:

@@ -37,7 +37,7 @@ def statements(store: SqliteStore) -> Iterator[list[str]]:
 
 
 def follow(store: Any, rows: list[int]) -> hf.Scan:
-    scan = hf.Scan("orders", Rows(rows), store=store, follow=True)
+    scan = hf.Follow("orders", Rows(rows), store=store)
 
     @scan.handler
     def add(some: list[int], acc: int) -> int:

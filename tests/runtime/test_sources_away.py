@@ -66,7 +66,7 @@ def shaped(shape: str, scan: hf.Scan, seen: list[int]) -> None:
     async def later(some: list[int], acc: int = 0) -> int:
         return fold(some, acc)
 
-    def generate(part: hf.Part) -> Iterator[int]:
+    def generate(part: hf.Partition) -> Iterator[int]:
         total = part.acc or 0
         for row in part:
             seen.append(row)
@@ -228,7 +228,7 @@ def shaped_by_n(shape: str, scan: hf.Scan, seen: list[Any]) -> None:
         keep(rows)
         return acc + len(rows)
 
-    def generate(part: hf.Part) -> Iterator[int]:
+    def generate(part: hf.Partition) -> Iterator[int]:
         for row in part:
             keep([row])
         yield 1

@@ -36,7 +36,7 @@ class Orders:
 
     def beside(self) -> hf.Scan:
         """The scan, as another process has it."""
-        scan = hf.Scan("orders", Rows(self.rows, page=4), store=self.store, follow=True, isolate=True,
+        scan = hf.Follow("orders", Rows(self.rows, page=4), store=self.store, isolate=True,
                        retry=hf.Retry(attempts=5, wait=(WAIT, WAIT)))  # fmt: skip
         scan.handler(self._keep)
         return scan

@@ -55,7 +55,7 @@ def test_a_file_is_not_followed(path: Path) -> None:
     for source in (JsonLines(path), Csv(path), JsonLines(path.with_suffix(".gz"))):
         assert isinstance(source, Readable)
         with pytest.raises(hf.UsageError, match=r"a file is not followed: .* follow the folder"):
-            hf.Scan("log", source, follow=True, store="memory:")
+            hf.Follow("log", source, store="memory:")
 
 
 def test_a_file_that_was_shortened_is_not_taken_for_its_end(path: Path) -> None:

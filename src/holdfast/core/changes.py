@@ -101,9 +101,9 @@ def ways_on(name: str, definition: bytes) -> str:
     again = (
         f"`holdfast reset {quote(name)} --from-start` to handle all rows again with it"
         if any("source" in stage for stage in decode(definition)["stages"])
-        else 'code="rerun" to run again what that affects'
+        else 'on_code_change="rerun" to run again what that affects'
     )
-    return f'Pass code="keep" to keep what is done, or {again}'
+    return f'Pass on_code_change="keep" to keep what is done, or {again}'
 
 
 def _difference(index: int, old: dict[str, Any], new: dict[str, Any]) -> StageChange | None:

@@ -149,7 +149,8 @@ REMEDIES = {
     "that makes it",
     What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
     What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
-    What.DUPLICATED: 'give the sink a template that tells the items apart, then run the batch with code="rerun"',
+    What.DUPLICATED: "give the sink a template that tells the items apart, then run the batch with "
+    'on_code_change="rerun"',
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
     What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: `{expect}`",
     What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",

@@ -56,7 +56,7 @@ def lambda_handler(
         if left is not None and left <= 0:
             return _failures([message["messageId"] for message in messages])
         try:
-            with pipeline.processor(batch, key, deadline=left, **said) as processor:
+            with pipeline.processor(batch, key=key, deadline=left, **said) as processor:
                 if total is not None and processor.batch.expected is None:
                     steer.expect(pipeline.store, processor.batch, total, actor=processor.owner)
                 return _failures(_unfinished(processor, messages, fail_dead=fail_dead))

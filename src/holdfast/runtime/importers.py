@@ -30,7 +30,7 @@ from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.recover import Recovery
 from holdfast.runtime.scan.partition import PartitionStage
 from holdfast.runtime.scan.rows import Shape
-from holdfast.runtime.scan.scan import Scan
+from holdfast.runtime.scan.scan import SourceWalk
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.sources.base import Readable, Span
 from holdfast.runtime.text import when
@@ -323,7 +323,7 @@ class Arrival:
                 "history": len(self.history), **self.plan.origin}  # fmt: skip
 
 
-def from_poller(scan: Scan, batch: str, data: bytes, name: str, *, now: float) -> Arrival:
+def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: float) -> Arrival:
     """The state of a poller: one cursor, and a lease whose token every fence of ours is above."""
     state = read_poller(data, name)
     expires = state.expires
@@ -350,7 +350,7 @@ def from_poller(scan: Scan, batch: str, data: bytes, name: str, *, now: float) -
 
 
 def from_checkpoints(
-    scan: Scan, batch: str, files: Sequence[tuple[str | None, bytes, str]], *, by_rows: bool = False
+    scan: SourceWalk, batch: str, files: Sequence[tuple[str | None, bytes, str]], *, by_rows: bool = False
 ) -> Arrival:
     """Checkpoints with their history: (partition, content, name) of each. Partitions without one begin at the start."""
     spans = ranges_of(scan)
@@ -371,7 +371,7 @@ def from_checkpoints(
     return _arrival(scan, batch, seeds, 0, origin, tuple(history), told)
 
 
-def ranges_of(scan: Scan) -> list[tuple[str | int, Span]]:
+def ranges_of(scan: SourceWalk) -> list[tuple[str | int, Span]]:
     """The partitions that the scan has."""
     if getattr(scan, "follow", False):
         return [(FOLLOW, Span())]
@@ -403,7 +403,7 @@ def after_rows(source: Readable, span: Span, rows: int, what: str) -> Cursor | N
     raise UsageError(f"{what} speaks of {rows:,} rows, the partition has {rows - left:,}; nothing was changed")
 
 
-def _checkpoint(scan: Scan, said: OldCheckpoint, span: Span, key: Any, name: str, by_rows: bool) -> Checkpoint:
+def _checkpoint(scan: SourceWalk, said: OldCheckpoint, span: Span, key: Any, name: str, by_rows: bool) -> Checkpoint:
     if by_rows:
         if type(said.cursor) is not int:
             raise UsageError(f"{name}: its cursor {said.cursor!r} counts no rows; nothing was changed")
@@ -418,7 +418,7 @@ def _checkpoint(scan: Scan, said: OldCheckpoint, span: Span, key: Any, name: str
     return Checkpoint(ItemNo(0), said.items_processed, where, _accumulated(scan, said.accumulated_results, name))
 
 
-def _accumulated(scan: Scan, value: Any, name: str) -> bytes | None:
+def _accumulated(scan: SourceWalk, value: Any, name: str) -> bytes | None:
     """What was accumulated, if the handler can go on with it."""
     handler = stage_of(scan).handler
     if value is None:
@@ -431,14 +431,16 @@ def _accumulated(scan: Scan, value: Any, name: str) -> bytes | None:
         raise UsageError(f"{name}: {error}; nothing was changed") from None
 
 
-def stage_of(scan: Scan) -> PartitionStage:
+def stage_of(scan: SourceWalk) -> PartitionStage:
     stage = scan.pipeline.stages[0] if scan.pipeline.stages else None
     if not isinstance(stage, PartitionStage):
         raise UsageError(f"scan {scan.name!r} has no handler: define one with @{scan.name}.handler")
     return stage
 
 
-def _chosen(scan: Scan, spans: list[tuple[str | int, Span]], partition: str | None, name: str) -> tuple[Any, Span]:
+def _chosen(
+    scan: SourceWalk, spans: list[tuple[str | int, Span]], partition: str | None, name: str
+) -> tuple[Any, Span]:
     if partition is None and len(spans) == 1:
         return spans[0]
     for key, span in spans:
@@ -459,7 +461,7 @@ def _seed(key: str | int, span: Span, at: Checkpoint | None) -> Seed:
     return Seed(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
 
 
-def _arrival(scan: Scan, batch: str, seeds: list[Seed], fence: int, origin: dict[str, Any],
+def _arrival(scan: SourceWalk, batch: str, seeds: list[Seed], fence: int, origin: dict[str, Any],
              history: tuple[dict[str, Any], ...], told: tuple[str, ...]) -> Arrival:  # fmt: skip
     pipeline = scan.pipeline
     stage_of(scan)

@@ -16,10 +16,10 @@ from holdfast.runtime.acts import ActResult, By
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
     Changed,
-    Code,
     Identity,
     KeyFrom,
     Level,
+    OnCodeChange,
     Options,
     Signals,
     check_capabilities,
@@ -55,13 +55,14 @@ class Pipeline(PipelineDefinition):
     ['A', 'B']
     """
 
-    def run(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
-            budget: Budget | None = None, tolerate: int | str | None = None, stop_beyond: int | str | None = None,
+    def run(self, items: Iterable[Any] | None = None, batch: str | None = None, *, key: KeyFrom = None,
+            workers: int = 16, budget: Budget | None = None, tolerate: int | str | None = None,
+            stop_beyond: int | str | None = None,
             deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
             progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
-            events: Sequence[Target] | Target = (), code: Code | None = None,
+            events: Sequence[Target] | Target = (), on_code_change: OnCodeChange | None = None,
             seal: bool = False, heartbeat: Duration | None = None,
             signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> Report:  # fmt: skip
@@ -76,9 +77,9 @@ class Pipeline(PipelineDefinition):
             )
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, stop_beyond=stop_beyond, deadline=deadline,
-            lease=lease,
-            verify=verify, executor=executor, progress=progress, identity=identity, changed=changed, code=code,
-            undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals, patience=patience,
+            lease=lease, verify=verify, executor=executor, progress=progress, identity=identity, changed=changed,
+            on_code_change=on_code_change, undo=undo, seal=seal, until=until, heartbeat=heartbeat, signals=signals,
+            patience=patience,
             allow_empty=self.allow_empty if allow_empty is None else allow_empty,
         )  # fmt: skip
         if current_batch.get() == (self.name, options.batch):
@@ -90,27 +91,33 @@ class Pipeline(PipelineDefinition):
         with told:
             return Run(self, options, self.store).go(self._items(items))
 
-    def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, key: KeyFrom = None, workers: int = 16,
-             verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
-             code: Code | None = None) -> Plan:  # fmt: skip
+    def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, *, key: KeyFrom = None,
+             workers: int = 16, verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
+             on_code_change: OnCodeChange | None = None) -> Plan:  # fmt: skip
         """What a run would do with every item, and why, with a forecast of time and money. Nothing is changed."""
         options = self._options(
-            batch, key, workers=workers, verify=verify, identity=identity, changed=changed, code=code
+            batch,
+            key,
+            workers=workers,
+            verify=verify,
+            identity=identity,
+            changed=changed,
+            on_code_change=on_code_change,
         )
         Resources(self)  # what a run would refuse, its plan refuses
         return plan.make_plan(self, options, self._items(items))
 
-    def process(self, item: Any, batch: str | None = None, key: KeyFrom = None,
+    def process(self, item: Any, batch: str | None = None, *, key: KeyFrom = None,
                 deadline: Duration | datetime | None = None, lease: Duration = "30s",
                 changed: Changed = "refuse") -> Processed:  # fmt: skip
         """Handle one message: admit the item by its key, and bring it through the stages here and now.
 
         Handed over again, it resumes where it was; once it is finished, it is answered from the store.
         """
-        with self.processor(batch, key, deadline=deadline, lease=lease, changed=changed) as processor:
+        with self.processor(batch, key=key, deadline=deadline, lease=lease, changed=changed) as processor:
             return processor.process(item)
 
-    def processor(self, batch: str | None = None, key: KeyFrom = None, *, deadline: Duration | datetime | None = None,
+    def processor(self, batch: str | None = None, *, key: KeyFrom = None, deadline: Duration | datetime | None = None,
                   lease: Duration = "30s", changed: Changed = "refuse") -> Processor:  # fmt: skip
         """Handles several messages one after the other, as `process` does, by the same deadline."""
         options = self._options(batch, key, deadline=deadline, lease=lease, changed=changed)

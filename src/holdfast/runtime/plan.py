@@ -255,7 +255,7 @@ class _Planner:
         self.reruns = False
         self.makers: changed_code.Makers | None = None
         try:
-            found = changed_code.look(self.store, self.batch, described, self.options.code)
+            found = changed_code.look(self.store, self.batch, described, self.options.on_code_change)
         except DefinitionChanged as error:
             self.obstacles.append(str(error))
             return None
@@ -486,7 +486,7 @@ class _Planner:
         if self.change is not None and not self.reruns and self.passed:
             self.notes.append(
                 f"{self.change}: {many(self.passed, 'item')} passed it, and would be kept as they are; with "
-                'code="rerun" they would run again from there'
+                'on_code_change="rerun" they would run again from there'
             )
 
 

@@ -113,7 +113,7 @@ _COMMAND = re.compile(rf"(?<![\w./-])holdfast (?:{'|'.join(_verbs)})(?![\w-])(?!
 
 
 _REMEDY = re.compile(
-    r'(?<![\w.-])(?<!\w\()(?:(?P<choice>changed|code|verify)="(?P<chosen>keep|rerun|refuse|none|quick|full)"'
+    r'(?<![\w.-])(?<!\w\()(?:(?P<choice>changed|on_code_change|verify)="(?P<chosen>keep|rerun|refuse|none|quick|full)"'
     r'|(?P<name>tolerate|undo|accept_source|batch|patience|reason)="(?P<value>[^"]*)"'
     r"|(?P<flag>allow_empty|seal)=True|(?P<open>until|tolerate|patience)=…)"
 )

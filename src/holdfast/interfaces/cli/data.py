@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 import holdfast as hf
-from holdfast import BatchHandle, NumberedEvent, Scan, State, StoreHandle, UsageError
+from holdfast import BatchHandle, Follow, NumberedEvent, Scan, State, StoreHandle, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -135,7 +135,7 @@ def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool) -> Non
     render.say(f"Check it anywhere: unzip -o {path} check.py && python check.py {path}", render.FAINT)
 
 
-def _scan(target: str, manner: Manner) -> Scan:
+def _scan(target: str, manner: Manner) -> Scan | Follow:
     with quietly(manner):
         scan = load_scan(target)
     if manner.store is not None:

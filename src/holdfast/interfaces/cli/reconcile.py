@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import holdfast as hf
-from holdfast import BatchHandle, Finding, Pipeline, Plan, Preview, Reconciliation, Scan, UsageError
+from holdfast import BatchHandle, Finding, Follow, Pipeline, Plan, Preview, Reconciliation, Scan, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
     BatchArgument,
@@ -218,9 +218,9 @@ def plan(
         Literal["refuse", "keep", "rerun"] | None,
         typer.Option("--changed", help="What to do where a known key came with another payload."),
     ] = None,
-    code: Annotated[
+    on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
+        typer.Option("--on-code-change", help="The code of a stage changed since: keep what is done, or run it again."),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -232,16 +232,17 @@ def plan(
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {
-        "batch": batch, "key": key, "workers": workers, "verify": verify, "changed": changed, "code": code,
+        "batch": batch, "key": key, "workers": workers, "verify": verify, "changed": changed,
+        "on_code_change": on_code_change,
     }  # fmt: skip
     with quietly(as_json):
         found = load_runnable(target)
-        pipeline = found.pipeline if isinstance(found, Scan) else found
+        pipeline = found.pipeline if isinstance(found, Scan | Follow) else found
         if store is not None:
             pipeline.use_store(store)
         else:
             remember(pipeline.store_name)
-        if isinstance(found, Scan) and key is not None:
+        if isinstance(found, Scan | Follow) and key is not None:
             raise UsageError(f"{target} is a scan, which takes no --key; nothing was changed")
         made = found.plan(**{name: value for name, value in said.items() if value is not None})
     if as_json:

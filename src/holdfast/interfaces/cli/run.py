@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast import Budget, Scan, ScanReport, Tick, UsageError
+from holdfast import Budget, Follow, Scan, ScanReport, Tick, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import JsonOption, StoreOption, quietly
 from holdfast.interfaces.cli.render import all_pasteable, remember
@@ -61,9 +61,9 @@ def run(
         list[str] | None,
         typer.Option("--events", metavar="URL|file:PATH|-", help="Who receives events; may be repeated."),
     ] = None,
-    code: Annotated[
+    on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--code", help="The code of a stage changed since: keep what is done, or run it again."),
+        typer.Option("--on-code-change", help="The code of a stage changed since: keep what is done, or run it again."),
     ] = None,
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,
     poll: Annotated[
@@ -108,7 +108,7 @@ def run(
         "undo": undo,
         "changed": changed,
         "events": events,
-        "code": code,
+        "on_code_change": on_code_change,
         "seal": seal,
         "poll": poll,
         "accept_source": accept_source,
@@ -124,12 +124,12 @@ def run(
     options = {name: value for name, value in said.items() if value is not None}
     with quietly(as_json):
         found = load_runnable(target)
-        pipeline = found.pipeline if isinstance(found, Scan) else found
+        pipeline = found.pipeline if isinstance(found, Scan | Follow) else found
         if store is not None:
             pipeline.use_store(store)
         else:
             remember(pipeline.store_name)
-        if isinstance(found, Scan):
+        if isinstance(found, Scan | Follow):
             report = _scan(target, found, options)
         else:
             _check_no_scan(target, options)
@@ -144,11 +144,11 @@ def _check_no_scan(target: str, options: dict[str, Any]) -> None:
         raise UsageError(f"{target} is a pipeline, which takes no {' and no '.join(said)}; nothing was run")
 
 
-def _scan(target: str, scan: Scan, options: dict[str, Any]) -> Any:
+def _scan(target: str, scan: Scan | Follow, options: dict[str, Any]) -> Any:
     """Run a scan. One that follows its source, and is not told to stay, looks once."""
-    tick = getattr(scan, "tick", None) if getattr(scan, "follow", False) and "poll" not in options else None
-    verb = tick if tick is not None else scan.run
-    if tick is None and scan.follow and options.get("progress") is not False:
+    looks_once = isinstance(scan, Follow) and "poll" not in options
+    verb = scan.tick if isinstance(scan, Follow) and looks_once else scan.run
+    if isinstance(scan, Follow) and not looks_once and options.get("progress") is not False:
         options = {**options, "progress": _line}
     return verb(**_of_a_scan(target, scan, verb, options))
 
@@ -159,13 +159,13 @@ def _line(tick: Tick) -> None:
     sys.stdout.flush()
 
 
-def _of_a_scan(target: str, scan: Scan, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+def _of_a_scan(target: str, scan: Scan | Follow, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options, if all of them mean something to a scan."""
     known = inspect.signature(verb).parameters
     foreign = [name for name, value in options.items() if name not in known and value is not False]
     if foreign:
         said = " and no ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise UsageError(f"{target} is a scan, which takes no {said}; nothing was run{_instead(foreign, scan.follow)}")
+        raise UsageError(f"{target} is a scan, which takes no {said}; nothing was run{_instead(foreign, scan.follows)}")
     return {name: value for name, value in options.items() if name in known}
 
 

@@ -7,22 +7,22 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from holdfast import HoldfastError, Pipeline, Scan, UsageError
+from holdfast import Follow, HoldfastError, Pipeline, Scan, UsageError
 from holdfast.runtime.handles.program import load_file
 
-Runnable = Pipeline | Scan
+Runnable = Pipeline | Scan | Follow
 
 
 def load(target: str) -> Pipeline:
     """The pipeline at `file.py:name` or `module:name`; without a name, the only one there. A scan has one, too."""
     found = load_runnable(target)
-    return found.pipeline if isinstance(found, Scan) else found
+    return found if isinstance(found, Pipeline) else found.pipeline
 
 
-def load_scan(target: str) -> Scan:
+def load_scan(target: str) -> Scan | Follow:
     """The scan at such a place."""
     found = load_runnable(target)
-    if not isinstance(found, Scan):
+    if isinstance(found, Pipeline):
         raise UsageError(f"{target} is the pipeline {found.name!r}: a scan is needed")
     return found
 
@@ -86,9 +86,9 @@ def _broken(where: str, error: BaseException) -> str:
 def _listed(found: dict[str, Runnable]) -> str:
     if not found:
         return "no pipeline"
-    words = [f"{'scan' if isinstance(each, Scan) else 'pipeline'} {name}" for name, each in found.items()]
+    words = [f"{'pipeline' if isinstance(each, Pipeline) else 'scan'} {name}" for name, each in found.items()]
     if len(words) == 1:
         return f"the {words[0]}"
-    if any(isinstance(each, Scan) for each in found.values()):
+    if any(not isinstance(each, Pipeline) for each in found.values()):
         return "the " + ", the ".join(words)
     return "the pipelines " + ", ".join(found)

@@ -18,7 +18,7 @@ from holdfast.runtime.text import Duration, in_utc, moment, seconds
 from holdfast.stores.base import Capabilities
 
 WORKERS = 10_000
-Code = Literal["refuse", "keep", "rerun"]
+OnCodeChange = Literal["refuse", "keep", "rerun"]
 Level = Literal["none", "quick", "full"]
 Signals = Literal["raise", "report", "ignore"]
 Identity = Literal["key", "content", "new"]
@@ -71,7 +71,7 @@ class Options:
     progress: bool | Callable[[Any], None] | None
     identity: Identity
     changed: Changed
-    code: Code | None
+    on_code_change: OnCodeChange | None
     seal: bool = False
     heartbeat: float | None = None
     signals: Signals = "raise"
@@ -101,7 +101,7 @@ class Options:
         progress: bool | Callable[[Any], None] | None = None,
         identity: Identity = "key",
         changed: Changed = "refuse",
-        code: Code | None = None,
+        on_code_change: OnCodeChange | None = None,
         seal: bool = False,
         heartbeat: Duration | None = None,
         signals: Signals = "raise",
@@ -127,14 +127,15 @@ class Options:
         beat = heartbeat_seconds(lease, heartbeat)
         check_level(verify)
         check_identity(identity, changed)
-        check_code(code)
+        check_code_change(on_code_change)
         check_signals(signals)
         limit = None if stop_beyond is None else dead_limit(stop_beyond)
         fine = tolerate if tolerate is not None else stop_beyond if stop_beyond is not None else 0
         return Options(
             batch=batch, key=key, workers=workers, tolerate=count_or_share(fine, "tolerate"), verify=verify,
             executor=executor, stop_beyond=limit,
-            undo=count_or_share(undo, "undo"), progress=progress, identity=identity, changed=changed, code=code,
+            undo=count_or_share(undo, "undo"), progress=progress, identity=identity, changed=changed,
+            on_code_change=on_code_change,
             seal=seal, cap=None if budget is None else canonical.to_units(budget.usd),
             item_cost=None if budget is None or budget.item is None else canonical.to_units(budget.item),
             deadline=None if deadline is None else moment(deadline), until=Until.of(until), lease=lease_seconds(lease),
@@ -210,10 +211,10 @@ def check_level(level: str) -> None:
         raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
 
 
-def check_code(code: str | None) -> None:
+def check_code_change(choice: str | None) -> None:
     """Refuse words we do not know."""
-    if code not in (None, "refuse", "keep", "rerun"):
-        raise UsageError(f'code={code!r}: use "keep", "rerun" or "refuse"')
+    if choice not in (None, "refuse", "keep", "rerun"):
+        raise UsageError(f'on_code_change={choice!r}: use "keep", "rerun" or "refuse"')
 
 
 def check_signals(signals: object) -> None:

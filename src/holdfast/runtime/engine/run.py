@@ -109,7 +109,7 @@ class Run:
             if self._is_over(known):  # what goes back now would be cancelled
                 return known
             self._own()
-            settled = changed_code.settle(self.store, known, described, options.code, actor=self.owner)
+            settled = changed_code.settle(self.store, known, described, options.on_code_change, actor=self.owner)
             described, self.session.is_changed = settled.definition, settled.is_changed
             self.warnings += settled.warnings
         else:

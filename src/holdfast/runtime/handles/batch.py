@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.pipeline import Pipeline
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.report.statistics import Statistics
-    from holdfast.runtime.scan.scan import Scan
+    from holdfast.runtime.scan.scan import SourceWalk
     from holdfast.runtime.sinks.base import Sink
 
 
@@ -144,7 +144,7 @@ class BatchHandle:
 
         return export.results(self._store, self._batch)
 
-    def plan(self, pipeline: "Pipeline | Scan", **options: Any) -> "Plan":
+    def plan(self, pipeline: "Pipeline | SourceWalk", **options: Any) -> "Plan":
         """Return what a run would do with every item, and why, with a forecast. Nothing is changed."""
         return pipeline.plan(batch=self.name, **options)
 

@@ -15,7 +15,7 @@ from holdfast.runtime.operate import clones, cursor_audit, cursors, state_docume
 from holdfast.runtime.operate.cursor_audit import CursorAudit
 from holdfast.runtime.operate.cursors import CursorPlan
 from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, standings
-from holdfast.runtime.scan.scan import Scan
+from holdfast.runtime.scan.scan import SourceWalk
 from holdfast.runtime.text import many, when
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -70,7 +70,7 @@ class CursorHandle:
         only = None if named is None else next(iter(keys))
         return ((past, keys.get(ItemNo(past.n), f"#{past.n}")) for past in history(self._store, batch, only))
 
-    def audit(self, scan: Scan) -> CursorAudit:
+    def audit(self, scan: SourceWalk) -> CursorAudit:
         """Compare what the source of a scan holds with what was delivered, and name gaps."""
         return cursor_audit.audit(self._store, self._batch, scan.source)
 

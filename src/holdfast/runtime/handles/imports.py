@@ -17,7 +17,7 @@ from holdfast.runtime.importers import Arrival, Arrived
 from holdfast.runtime.operate import clones
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.recover import Recovery
-from holdfast.runtime.scan.scan import Scan
+from holdfast.runtime.scan.scan import SourceWalk
 from holdfast.runtime.text import many, one_line
 from holdfast.stores.memory import MemoryStore
 
@@ -27,12 +27,12 @@ NOBODY = By(actor="nobody", reason="a dry run")
 
 
 @overload
-def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
+def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
                   dry_run: Literal[True]) -> Preview: ...  # fmt: skip
 @overload
-def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, reason: str, actor: str = "",
+def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = None, reason: str, actor: str = "",
                   dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
-def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
+def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
                   dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
     """Resume where a poller's state is: a document with its cursor and its lease."""
 
@@ -44,14 +44,14 @@ def import_poller(scan: Scan, file: str | Path, *, batch: str | None = None, rea
 
 
 @overload
-def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str = "", actor: str = "",
                        dry_run: Literal[True]) -> Preview: ...  # fmt: skip
 @overload
-def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str, actor: str = "",
                        dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
-def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str = "", actor: str = "",
                        dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
     """Resume where checkpoints with their history are: (partition, file) for each. Where they have no cursor, only a
@@ -64,7 +64,7 @@ def import_checkpoints(scan: Scan, files: Sequence[tuple[str | None, str | Path]
     return act(look, reason, actor, dry_run)
 
 
-def _shown(scan: Scan, found: Arrival) -> Preview:
+def _shown(scan: SourceWalk, found: Arrival) -> Preview:
     plan, facts = found.plan, found.as_dict()
     first = [
         dict(zip(COLUMNS, (
@@ -84,7 +84,7 @@ def _shown(scan: Scan, found: Arrival) -> Preview:
     )  # fmt: skip
 
 
-def _name(defined: Scan | Pipeline, batch: str | None) -> str:
+def _name(defined: SourceWalk | Pipeline, batch: str | None) -> str:
     return check_name(batch if batch is not None else defined.name, "batch")
 
 

@@ -75,7 +75,7 @@ def _redrive_first(batch: Batch, dead: str) -> str:
 
 def grown_by(source: Readable, batch: Batch, found: Since) -> str:
     """What to know of a source that others added to."""
-    way = "" if isinstance(source, LineFile) else "follow it (hf.Scan(…, follow=True)), or "
+    way = "" if isinstance(source, LineFile) else "follow it (hf.Follow(…)), or "
     return (
         f"{source!r} has grown by {many(found.more, found.noun)} since batch {batch.name!r} began: they are in none of "
         f"its partitions; {way}scan it under a new batch name, to read them"

@@ -25,7 +25,7 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
 
 if TYPE_CHECKING:
-    from holdfast.runtime.scan.scan import Scan
+    from holdfast.runtime.scan.scan import SourceWalk
 
 KIND = "borders_sought"
 """The kind of the entry that tells it."""
@@ -56,7 +56,7 @@ class Sought:
         self._store.amend(batch.id, to_note(KIND, journal.encode_body(body)), actor=self._owner)
 
 
-def plan(scan: "Scan", batch: str, *, workers: int | None = None, **options: Any) -> Plan:
+def plan(scan: "SourceWalk", batch: str, *, workers: int | None = None, **options: Any) -> Plan:
     """Which partitions would be run and why, how many rows are behind them, and what would be in the way."""
     store = scan.pipeline.store_if_there()
     known = find_batch(store, batch) if store is not None else None
@@ -75,7 +75,7 @@ class Ranges:
     """The partitions of a scan, as items. They have a size, so that they are admitted together: a source that changes
     while half of them are known would be divided in two ways."""
 
-    def __init__(self, scan: "Scan", sought: Sought | None = None) -> None:
+    def __init__(self, scan: "SourceWalk", sought: Sought | None = None) -> None:
         self._scan, self._sought = scan, sought
 
     def __len__(self) -> int:
@@ -95,14 +95,14 @@ class Ranges:
         return source.split_on(parts, self._sought.last(), self._sought.tell)
 
     def _made_of(self, split: Callable[[], Sequence[Span]]) -> Iterator[dict[str, Any]]:
-        if self._scan.follow:
+        if self._scan.follows:
             yield {"range": follow.KEY, **payload_of(Span())}
             return
         for number, span in enumerate(split()):
             yield {"range": number, **payload_of(span)}
 
 
-def _looked_at(scan: "Scan", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _looked_at(scan: "SourceWalk", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is in the way of a run, and what there is to know of the source."""
     resets, from_start = follow.how_it_begins(store, known)
     try:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from holdfast.core import canonical
 from holdfast.core.errors import Incomplete, Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
-from holdfast.runtime.define.options import Code, Signals, check_signals, heartbeat_seconds, lease_seconds
+from holdfast.runtime.define.options import OnCodeChange, Signals, check_signals, heartbeat_seconds, lease_seconds
 from holdfast.runtime.define.pipeline import AnyFunction, check_name
 from holdfast.runtime.define.policy import Budget, Retry
 from holdfast.runtime.define.resource import Scope
@@ -113,59 +113,40 @@ def _hide(_: Tick) -> None:
     """Nobody asked."""
 
 
-class Scan:
-    """Walks a source in cursor order, in ranges that are worked on side by side.
+class SourceWalk:
+    """What a scan and a follow have in common: a source, a handler of its rows, and a pipeline with one stage."""
 
-    >>> from holdfast.testing.rows import Rows
-    >>> totals = Scan("inventory", Rows([{"price": 2}, {"price": 3}]), store="memory:")
-    >>> @totals.handler
-    ... def add(rows, acc: int) -> int:
-    ...     return acc + sum(row["price"] for row in rows)
-    >>> totals.run(progress=False).result
-    5
-    """
+    follows: ClassVar[bool]
+    partitions: int
 
     def __init__(
         self,
         name: str,
         source: Readable,
         *,
-        every: Said = 1000,
-        partitions: int = 1,
-        store: str | Path | Store | None = None,
-        retry: Retry | None = None,
-        events: Sequence[Target] | Target = (),
-        follow: bool = False,
-        isolate: bool = False,
-        allow_empty: bool = False,
+        every: Said,
+        retry: Retry | None,
+        isolate: bool,
+        **options: Any,
     ) -> None:
         if not isinstance(source, Readable):
             raise UsageError(
-                f"Scan({name!r}, {_given(source)}): a source is needed that reads after a cursor{_meant(source)}"
+                f"{type(self).__name__}({name!r}, {_given(source)}): a source is needed that reads after a "
+                f"cursor{_meant(source)}"
             )
         check_name(name, "scan")
-        if type(partitions) is not int or partitions < 1:
-            raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
-        if follow and partitions != 1:
-            raise UsageError(f"Scan({name!r}, follow=True, partitions={partitions}): what is followed has one range")
-        if follow and isinstance(source, LineFile):
-            raise UsageError(
-                f"Scan({name!r}, {source!r}, follow=True): a file is not followed: write what is new to files of their "
-                "own and follow the folder (hf.Folder), or scan each file under a batch name of its own"
-            )
-        self.follow = follow
         self.isolate = isolate
         self._following: dict[tuple[str, float, float | None], Following] = {}
         self.name = name
         self.source = source
-        self.partitions = partitions
         self.every = Every.of(every)
         self._retry = retry
         self._converge: Convergence | None = None
-        # What follows may have nothing to do for months, and is no orphan for that.
-        never: dict[str, Any] = {"orphan_after": NO_ORPHAN} if follow else {}
-        self.pipeline = Pipeline(name, store=store, events=events, allow_empty=allow_empty, **never)
+        self.pipeline = Pipeline(name, **options)
         self.pipeline.home = self
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self.source!r}>"
 
     # -- defining -----------------------------------------------------------------------------------------------
 
@@ -177,7 +158,7 @@ class Scan:
         def register(given: Function) -> Function:
             stage = PartitionStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
                                executor=executor, isolate=self.isolate)  # fmt: skip
-            stage.follows = self.follow
+            stage.follows = self.follows
             stage.runners, stage.runs_there = partial(runners_of, stage), partial(runner_there, stage)
             self.pipeline.stages[:] = [stage]
             self._following.clear()
@@ -204,39 +185,79 @@ class Scan:
         """Call a function with every range, and every row, that is buried, after that is durable."""
         return self.pipeline.on_failure(function)
 
-    # -- running ------------------------------------------------------------------------------------------------
+    def plan(self, batch: str | None = None, *, workers: int | None = None, **options: Any) -> Plan:
+        """What a run would do with every partition, and why. Nothing is changed."""
+        self._stage()
+        name = check_name(batch if batch is not None else self.name, "batch")
+        return plan.plan(self, name, workers=workers, **options)
+
+    def _stage(self) -> PartitionStage:
+        if not self.pipeline.stages:
+            raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
+        stage = self.pipeline.stages[0]
+        assert isinstance(stage, PartitionStage)
+        return stage
+
+    def _noted(self, run: Report, batch: Batch) -> Report:
+        """The report with what there is to know before its result is taken for whole."""
+        notes = (*map(str, remarks(self.pipeline.store, batch)), *grown(self.source, self.pipeline.store, batch))
+        return replace(run, warnings=(*run.warnings, *notes)) if notes else run
+
+    def _known(self, name: str) -> Batch:
+        (found,) = self.pipeline.store.batches(name)
+        return found
+
+
+class Scan(SourceWalk):
+    """Walks a source in cursor order, in partitions that are worked on side by side, to its end.
+
+    >>> from holdfast.testing.rows import Rows
+    >>> totals = Scan("inventory", Rows([{"price": 2}, {"price": 3}]), store="memory:")
+    >>> @totals.handler
+    ... def add(rows, acc: int) -> int:
+    ...     return acc + sum(row["price"] for row in rows)
+    >>> totals.run(progress=False).result
+    5
+    """
+
+    follows = False
+
+    def __init__(
+        self,
+        name: str,
+        source: Readable,
+        *,
+        every: Said = 1000,
+        partitions: int = 1,
+        store: str | Path | Store | None = None,
+        retry: Retry | None = None,
+        events: Sequence[Target] | Target = (),
+        isolate: bool = False,
+        allow_empty: bool = False,
+    ) -> None:
+        if type(partitions) is not int or partitions < 1:
+            raise UsageError(f"Scan({name!r}, partitions={partitions!r}): a whole number, 1 or more")
+        self.partitions = partitions
+        super().__init__(name, source, every=every, retry=retry, isolate=isolate, store=store, events=events,
+                         allow_empty=allow_empty)  # fmt: skip
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, poll: Duration | None = None,
-            accept_source: str | None = None, heartbeat: Duration | None = None,
-            code: Code | None = None, budget: Budget | None = None,
-            signals: Signals = "raise", patience: Duration = "5m",
-            allow_empty: bool | None = None) -> Any:  # fmt: skip
+            progress: bool | Callable[[Any], None] | None = None, accept_source: str | None = None,
+            heartbeat: Duration | None = None, on_code_change: OnCodeChange | None = None,
+            budget: Budget | None = None, signals: Signals = "raise", patience: Duration = "5m",
+            allow_empty: bool | None = None) -> ScanReport:  # fmt: skip
         """Scan the source, or continue it at its checkpoints: no row before them is handled again.
 
-        A scan that follows stays, looks every `poll` for what is new, and tells at its end how the last look went. With
-        `progress` it shows every look that found something: a line, or the tick is given to a function of yours.
         A `budget` is looked at with every checkpoint: when it is used up, no further group of rows is begun.
         """
         stage, name = self._stage(), check_name(batch if batch is not None else self.name, "batch")
         check_signals(signals)
-        if self.follow:
-            if poll is None:
-                raise UsageError(f'scan {self.name!r} follows its source: call run(poll="30s") or tick()')
-            if budget is not None:
-                raise UsageError(f"budget= is for what ends: scan {self.name!r} follows its source, and never does")
-            every, control = seconds(poll, "poll"), _control(deadline)
-            with self._delivering(control):
-                show = progress if callable(progress) else follow.show_line if progress else _hide
-                return self._followed(name, lease, accept_source, heartbeat).stay(every, control, show, signals)
-        if poll is not None:
-            raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True polls")
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
-        if code == "rerun":
+        if on_code_change == "rerun":
             raise UsageError(
-                f'scan {self.name!r} takes no code="rerun": its ranges are at their checkpoints. Reset them to their '
-                f"start ({command('reset', name, options='--from-start')}), or scan under a new batch name"
+                f'scan {self.name!r} takes no on_code_change="rerun": its ranges are at their checkpoints. Reset them '
+                f"to their start ({command('reset', name, options='--from-start')}), or scan under a new batch name"
             )
         notes = base.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
         known = find_batch(self.pipeline.store, name)
@@ -244,7 +265,8 @@ class Scan:
         if known is None or known.ingested_at is None:
             ranges = plan.Ranges(self, Sought(self.pipeline.store, name))
         try:
-            run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress, code=code,
+            run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress,
+                                    on_code_change=on_code_change,
                                     workers=workers if workers is not None else self.partitions, deadline=deadline,
                                     lease=lease, heartbeat=heartbeat, budget=budget, signals=signals,
                                     patience=patience, allow_empty=allow_empty)  # fmt: skip
@@ -274,18 +296,103 @@ class Scan:
         follow.accept_source(self.pipeline, known, stage, accept_source, actor)
         return refuse_changed_batch(self.source, self.pipeline.store, known)
 
+    def report(self, batch: str | None = None) -> ScanReport:
+        """How the scan stands, without running anything: what `converge` made is read, not made again."""
+        name = check_name(batch if batch is not None else self.name, "batch")
+        found = self._known(name)
+        run = self._noted(self.pipeline.report(name), found)
+        gathered = gather(self.pipeline.store, found)
+        made = self._converge if gathered.is_whole else None
+        there = made.found(self.pipeline.store, found, gathered.parts) if made is not None else None
+        if made is not None and there is None:
+            why = f"{made.what} was not called with its parts yet: run again."
+            return ScanReport(run, gathered.rows, gathered.decoded(), unconverged=why, run_again=True)
+        return self._told(run, gathered, None if there is None else there.result)
+
+    def _ended(self, name: str, run: Report, notes: tuple[str, ...] = ()) -> ScanReport:
+        """After a run: once all ranges are done, and not before, their results are brought together."""
+        found = self._known(name)
+        run = self._noted(replace(run, warnings=(*run.warnings, *notes)) if notes else run, found)
+        gathered = gather(self.pipeline.store, found)
+        if self._converge is None or not gathered.is_whole:
+            return self._told(run, gathered, None)
+        try:
+            made = self._converge.ensure(self.pipeline.store, self.pipeline.name, found, gathered)
+        except NotConverged as error:
+            error.report = ScanReport(run, gathered.rows, gathered.decoded(), None, str(error), run_again=True)
+            raise
+        return self._told(run, gathered, made.result)
+
+    def _told(self, run: Report, gathered: Gathered, result: Any) -> ScanReport:
+        if not gathered.is_whole:
+            made = self._converge if run.state.startswith("complete") else None
+            lacks = f"{made.what} was not called: {gathered.missing()}." if made is not None else ""
+            return ScanReport(run, gathered.rows, unconverged=lacks, run_again=run.run_again)
+        parts = gathered.decoded()
+        if self._converge is None and len(parts) == 1:
+            (result,) = gathered.decoded()
+        return ScanReport(run, gathered.rows, parts, result, run_again=run.run_again)
+
+
+class Follow(SourceWalk):
+    """Follows a source that grows: every tick handles what is new, and commits it or not at all.
+
+    >>> from holdfast.testing.rows import Rows
+    >>> orders = Follow("orders", Rows([{"price": 2}, {"price": 3}]), store="memory:")
+    >>> @orders.handler
+    ... def add(rows, acc: int) -> int:
+    ...     return acc + sum(row["price"] for row in rows)
+    >>> orders.tick().rows
+    2
+    """
+
+    follows = True
+    partitions = 1
+
+    def __init__(
+        self,
+        name: str,
+        source: Readable,
+        *,
+        every: Said = 1000,
+        store: str | Path | Store | None = None,
+        retry: Retry | None = None,
+        events: Sequence[Target] | Target = (),
+        isolate: bool = False,
+    ) -> None:
+        if isinstance(source, LineFile):
+            raise UsageError(
+                f"Follow({name!r}, {source!r}): a file is not followed: write what is new to files of their own and "
+                "follow the folder (hf.Folder), or scan each file under a batch name of its own"
+            )
+        # It may have nothing to do for months, and is no orphan for that.
+        super().__init__(name, source, every=every, retry=retry, isolate=isolate, store=store, events=events,
+                         orphan_after=NO_ORPHAN)  # fmt: skip
+
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
              accept_source: str | None = None, heartbeat: Duration | None = None,
              signals: Signals = "raise") -> Tick:  # fmt: skip
         """One look at a source that is followed: what is new is handled and committed, or not at all."""
-        if not self.follow:
-            raise UsageError(f"scan {self.name!r} comes to an end: only one with follow=True has ticks")
         self._stage()
         check_signals(signals)
         name = check_name(batch if batch is not None else self.name, "batch")
         control = _control(deadline)
         with self._delivering(control):
             return self._followed(name, lease, accept_source, heartbeat).tick(control, signals)
+
+    def run(self, batch: str | None = None, *, poll: Duration, deadline: Duration | datetime | None = None,
+            lease: Duration = "30s", progress: bool | Callable[[Tick], None] | None = None,
+            accept_source: str | None = None, heartbeat: Duration | None = None,
+            signals: Signals = "raise") -> Tick:  # fmt: skip
+        """Stay, look every `poll` for what is new, and tell at the end how the last look went. With `progress`, show
+        every look that found something: a line, or the tick is given to a function of yours."""
+        self._stage()
+        name = check_name(batch if batch is not None else self.name, "batch")
+        check_signals(signals)
+        every, control = seconds(poll, "poll"), _control(deadline)
+        with self._delivering(control):
+            show = progress if callable(progress) else follow.show_line if progress else _hide
+            return self._followed(name, lease, accept_source, heartbeat).stay(every, control, show, signals)
 
     def _delivering(self, control: Control) -> AbstractContextManager[None]:
         """Events, such as those of buried rows, reach their receivers beside a tick."""
@@ -314,62 +421,12 @@ class Scan:
                 "client at the top of the module; the event loop outlives ticks"
             )
 
-    def plan(self, batch: str | None = None, *, workers: int | None = None, **options: Any) -> Plan:
-        """What a run would do with every partition, and why. Nothing is changed."""
-        self._stage()
-        name = check_name(batch if batch is not None else self.name, "batch")
-        return plan.plan(self, name, workers=workers, **options)
-
-    def _stage(self) -> PartitionStage:
-        if not self.pipeline.stages:
-            raise UsageError(f"scan {self.name!r} has no handler: define one with @{self.name}.handler")
-        stage = self.pipeline.stages[0]
-        assert isinstance(stage, PartitionStage)
-        return stage
-
     def report(self, batch: str | None = None) -> ScanReport:
-        """How the scan stands, without running anything: what `converge` made is read, not made again."""
+        """How it stands, without running anything: what it has accumulated, and what `converge` makes of that."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._known(name)
         run = self._noted(self.pipeline.report(name), found)
-        gathered = gather(self.pipeline.store, found)
-        if self.follow:
-            return self._so_far(run, found, gathered)
-        made = self._converge if gathered.is_whole else None
-        there = made.found(self.pipeline.store, found, gathered.parts) if made is not None else None
-        if made is not None and there is None:
-            why = f"{made.what} was not called with its parts yet: run again."
-            return ScanReport(run, gathered.rows, gathered.decoded(), unconverged=why, run_again=True)
-        return self._told(run, gathered, None if there is None else there.result)
-
-    def _ended(self, name: str, run: Report, notes: tuple[str, ...] = ()) -> ScanReport:
-        """After a run: once all ranges are done, and not before, their results are brought together."""
-        found = self._known(name)
-        run = self._noted(replace(run, warnings=(*run.warnings, *notes)) if notes else run, found)
-        gathered = gather(self.pipeline.store, found)
-        if self._converge is None or not gathered.is_whole:
-            return self._told(run, gathered, None)
-        try:
-            made = self._converge.ensure(self.pipeline.store, self.pipeline.name, found, gathered)
-        except NotConverged as error:
-            error.report = ScanReport(run, gathered.rows, gathered.decoded(), None, str(error), run_again=True)
-            raise
-        return self._told(run, gathered, made.result)
-
-    def _noted(self, run: Report, batch: Batch) -> Report:
-        """The report with what there is to know before its result is taken for whole."""
-        notes = (*map(str, remarks(self.pipeline.store, batch)), *grown(self.source, self.pipeline.store, batch))
-        return replace(run, warnings=(*run.warnings, *notes)) if notes else run
-
-    def _told(self, run: Report, gathered: Gathered, result: Any) -> ScanReport:
-        if not gathered.is_whole:
-            made = self._converge if run.state.startswith("complete") else None
-            lacks = f"{made.what} was not called: {gathered.missing()}." if made is not None else ""
-            return ScanReport(run, gathered.rows, unconverged=lacks, run_again=run.run_again)
-        parts = gathered.decoded()
-        if self._converge is None and len(parts) == 1:
-            (result,) = gathered.decoded()
-        return ScanReport(run, gathered.rows, parts, result, run_again=run.run_again)
+        return self._so_far(run, found, gather(self.pipeline.store, found))
 
     def _so_far(self, run: Report, batch: Batch, gathered: Gathered) -> ScanReport:
         """What a scan that follows has accumulated, and what came of rows that were redriven. It has no end at which
@@ -382,10 +439,6 @@ class Scan:
             fresh = (self._stage().handler.decode(stored), *gathered.decoded())
             result = self._converge.call(fresh, (self.pipeline.name, batch.name))
         return ScanReport(follow.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
-
-    def _known(self, name: str) -> Batch:
-        (found,) = self.pipeline.store.batches(name)
-        return found
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
         """Handle rows that were buried and redriven, and no others; how many were handled. Every tick does so."""

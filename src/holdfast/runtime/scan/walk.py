@@ -47,7 +47,7 @@ class RangeLost(LeaseLost):
     """The lease of this very range was lost. One that a handler raises is about something else, and is its failure."""
 
 
-class Part:
+class Partition:
     """A range of the source in the hands of a generator: iterate it, and `yield` what you have accumulated."""
 
     def __init__(self, key: Any, acc: Any, rows: Callable[[], Iterator[Any]], ctx: Context | None = None) -> None:
@@ -139,7 +139,7 @@ class Walk:
 
     def _generator(self) -> Any:
         self._take_up(self.feed.cursor, self.feed.rows)
-        return self.handler.generate(Part(self.item.key, self._acc, self._one_by_one, self._ctx), self._ctx)
+        return self.handler.generate(Partition(self.item.key, self._acc, self._one_by_one, self._ctx), self._ctx)
 
     async def _watched(self) -> Any:
         """An async generator reads rows itself, so it has a loop of its own. It is cancelled when its lease is lost."""

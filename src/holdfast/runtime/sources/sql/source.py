@@ -88,7 +88,7 @@ class SqlPage:
 class SqlSource:
     """What tables and queries have in common. Sub-classes say how they are called and which columns they have."""
 
-    def __init__(self, database: "str | Engine", what: str, *, cursor: str, key: Any, nulls: Nulls, settle: Duration,
+    def __init__(self, database: "str | Engine", what: str, *, cursor: str, key: Any, nulls: Nulls, lateness: Duration,
                  clock: Where | None, page: int, unsafe_cursor: bool) -> None:  # fmt: skip
         if nulls not in ("refuse", "skip", "first"):
             raise UsageError(f'{what}: nulls={nulls!r}: pass "refuse", "skip" or "first"')
@@ -104,7 +104,7 @@ class SqlSource:
         self.nulls = nulls
         self.page = page
         self.unsafe_cursor = unsafe_cursor
-        self.settling = Settling(seconds(settle, f"{what}: settle"), clock)
+        self.settling = Settling(seconds(lateness, f"{what}: lateness"), clock)
         self.database = Database(database, what)
         self._shape: QueryShape | None = None
 
@@ -423,12 +423,12 @@ class Table(SqlSource):
 
     def __init__(self, database: "str | Engine", name: str, *, cursor: str, key: str | Sequence[str] | None = None,
                  where: str | Mapping[str, Any] | None = None, columns: Sequence[str] | None = None,
-                 schema: str | None = None, nulls: Nulls = "refuse", settle: Duration = "10s",
+                 schema: str | None = None, nulls: Nulls = "refuse", lateness: Duration = "10s",
                  clock: Where | None = None, page: int = PAGE, unsafe_cursor: bool = False) -> None:  # fmt: skip
         if not isinstance(name, str) or not name:
             raise UsageError(f"Table({name!r}): name the table")
-        super().__init__(database, f"table {name!r}", cursor=cursor, key=key, nulls=nulls, settle=settle, clock=clock,
-                         page=page, unsafe_cursor=unsafe_cursor)  # fmt: skip
+        super().__init__(database, f"table {name!r}", cursor=cursor, key=key, nulls=nulls, lateness=lateness,
+                         clock=clock, page=page, unsafe_cursor=unsafe_cursor)  # fmt: skip
         if not (where is None or isinstance(where, str | Mapping)):
             raise UsageError(f"{self.what}: where={where!r}: write SQL, or a dictionary of columns and values")
         self.name = name
@@ -481,7 +481,7 @@ class Query(SqlSource):
     """
 
     def __init__(self, database: "str | Engine", statement: str, *, cursor: str, key: str | Sequence[str],
-                 params: Mapping[str, Any] | None = None, nulls: Nulls = "refuse", settle: Duration = "10s",
+                 params: Mapping[str, Any] | None = None, nulls: Nulls = "refuse", lateness: Duration = "10s",
                  clock: Where | None = None, page: int = PAGE, unsafe_cursor: bool = False) -> None:  # fmt: skip
         if not isinstance(statement, str):
             raise UsageError(f"Query({statement!r}): give the statement as text")
@@ -491,7 +491,7 @@ class Query(SqlSource):
         words = _QUOTED.sub(lambda found: " " if found[0][:2] in ("--", "/*") else "''", self.statement)
         if not re.match(r"(?i)(select|with|values)\b", words.lstrip("( \n\t")) or ";" in words:
             raise UsageError(f"{what}: give one SELECT: what is read is never changed")
-        super().__init__(database, what, cursor=cursor, key=key, nulls=nulls, settle=settle, clock=clock, page=page,
+        super().__init__(database, what, cursor=cursor, key=key, nulls=nulls, lateness=lateness, clock=clock, page=page,
                          unsafe_cursor=unsafe_cursor)  # fmt: skip
         self.params = dict(params) if params is not None else {}
 

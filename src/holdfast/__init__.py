@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.handles.doctor import doctor, fault_points
     from holdfast.runtime.handles.imports import import_checkpoints, import_outputs, import_pages, import_poller
     from holdfast.runtime.handles.items import DeadLetters, FoundOrphans, ItemHandle
-    from holdfast.runtime.handles.store import NumberedEvent, StoreHandle, open  # noqa: A004 - hf.open
+    from holdfast.runtime.handles.store import NumberedEvent, StoreHandle
+    from holdfast.runtime.handles.store import open as open  # noqa: A004 - hf.open
     from holdfast.runtime.message import Processed
     from holdfast.runtime.pipeline import Pipeline
     from holdfast.runtime.plan import Plan
@@ -92,8 +93,10 @@ __all__ = [
     "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "State", "Statistics", "Status",
     "StoreError", "StoreHandle", "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick", "Transient",
     "Undelivered", "UndoRefused", "UsageError", "doctor", "fault_points", "import_checkpoints", "import_outputs",
-    "import_pages", "import_poller", "lambda_handler", "open",
+    "import_pages", "import_poller", "lambda_handler",
 ]  # fmt: skip
+NAMES = frozenset({*__all__, "open"})
+"""All public names; `from holdfast import *` leaves Python's own `open` alone."""
 
 _HOMES = {
     "core.cursor": ("Cursor",),
@@ -132,11 +135,13 @@ _HOMES = {
 if not TYPE_CHECKING:  # to a type checker, a name that is not imported above does not exist
 
     def __getattr__(name: str) -> Any:
-        if name not in __all__:
+        if name not in NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = next((module for module, names in _HOMES.items() if name in names), "core.errors")
         value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        if getattr(value, "__module__", "").startswith(__name__):  # what is public is told of as it is imported
+            value.__module__ = __name__
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *NAMES})

@@ -23,7 +23,7 @@ WIDTH = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 
 def public_names() -> str:
     """Return every public name with its signature; where a thing lives is not part of it."""
-    lines = [line for name in sorted(holdfast.__all__) for line in _described(name, getattr(holdfast, name))]
+    lines = [line for name in sorted(holdfast.NAMES) for line in _described(name, getattr(holdfast, name))]
     return "\n".join([*lines, ""])
 
 

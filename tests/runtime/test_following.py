@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holdfast.runtime.scan.follow import Follower
 
 import holdfast as hf
 from holdfast.core import journal
@@ -22,6 +21,7 @@ from holdfast.runtime.acts import By
 from holdfast.runtime.define.definition import Patience
 from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.operate.operations import redrive
+from holdfast.runtime.scan.follow import Follower
 from holdfast.runtime.scan.redrive import FIRST, Redriving
 from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.base import Store, each_entry

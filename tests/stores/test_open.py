@@ -2,11 +2,13 @@
 
 import gc
 import os
+import re
 import tempfile
 from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from holdfast.core.errors import Refused, UsageError
 from holdfast.stores import faults, filesystem
 from holdfast.stores.base import Store
@@ -20,7 +22,7 @@ from holdfast.testing.conformance import checks
 from holdfast.testing.conformance.kit import Kit
 
 
-@pytest.mark.parametrize("form", ["{}", "sqlite:{}", "sqlite://{}"])
+@pytest.mark.parametrize("form", ["{}", "sqlite:{}", "sqlite:///{}"])
 def test_a_path_or_url_is_a_file(form: str, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "state.db"
     store = open_store(form.format(path))
@@ -101,7 +103,30 @@ def test_a_url_that_nobody_knows_is_no_path_and_its_secret_is_not_repeated(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("nothing", ["", "sqlite:", "sqlite://", "."])
+def test_three_slashes_name_a_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_store("sqlite:///deep/state.db").close()
+    assert (tmp_path / "deep" / "state.db").exists()
+    with pytest.raises(UsageError, match=r"write sqlite:///state\.db for a file in this folder, or sqlite:////"):
+        open_store("sqlite://state.db")
+
+
+def test_where_only_the_file_is_there_that_it_used_to_mean_both_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, url = tmp_path / "state.db", f"sqlite://{tmp_path}/state.db"
+    open_store(old).close()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(hf.Refused, match=re.escape(f"write sqlite:///{old} for that one, or {str(old)[1:]} for a new")):
+        open_store(url)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert open_store(f"sqlite:///{old}", must_exist=True).url == str(old)
+    open_store(str(old)[1:]).close()
+    assert open_store(url, must_exist=True).url == str(old)[1:], "once it is there, it is the one that is meant"
+
+
+@pytest.mark.parametrize("nothing", ["", "sqlite:", "sqlite:///", "."])
 def test_no_name_at_all_is_refused(nothing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="is a directory"):

@@ -167,4 +167,23 @@ def _path(text: str) -> Path | None:
             "a place in a bucket: s3://…, az://…, gs://…, or file:///… for a directory; or install a package that "
             "brings such stores"
         )
-    return Path(rest.removeprefix("//") if scheme == "sqlite" else text).expanduser()
+    return _of_sqlite(rest) if scheme == "sqlite" and colon else Path(text).expanduser()
+
+
+def _of_sqlite(rest: str) -> Path:
+    """The file of a `sqlite:` URL, read as everywhere in Python: `sqlite:///state.db` is in this folder, and
+    `sqlite:////srv/state.db` is a whole path. It used to mean `/state.db`: where only that is there, nobody guesses."""
+    if not rest.startswith("//"):
+        return Path(rest).expanduser()
+    if not rest.startswith("///"):
+        raise UsageError(
+            f"store sqlite:{rest}: write sqlite:///{rest[2:]} for a file in this folder, or sqlite:////… for a whole "
+            "path"
+        )
+    path, before = Path(rest[3:]).expanduser(), Path(rest[2:])
+    if not path.is_absolute() and filesystem.is_there(before) and not filesystem.is_there(path):
+        raise Refused(
+            f"store sqlite:{rest} means {path} in this folder, which is not there; {before} is there, which it used to "
+            f"mean: write sqlite:///{before} for that one, or {path} for a new one here"
+        )
+    return path

@@ -79,6 +79,9 @@ class Context:
         self._metrics: dict[str, Any] = {}
         self._model = metrics
 
+    def __repr__(self) -> str:
+        return f"<Context of item {self.key!r} of {self.batch!r}: attempt {self.attempt} at {self.stage!r}>"
+
     def take_up(self, segment: Segment) -> None:
         """Go to another group of rows: what identifies the attempt is that of the group from now on. The same group
         has the same names whenever it is handled."""

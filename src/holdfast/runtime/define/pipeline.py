@@ -57,6 +57,9 @@ class PipelineDefinition:
         self._source = source
         self._key = key
 
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.name!r}: {' → '.join(stage.name for stage in self.stages) or 'no stages yet'}>"
+
     @overload
     def stage(self, function: Function, /) -> Stage: ...
 

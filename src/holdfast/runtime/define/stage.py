@@ -253,6 +253,9 @@ class Stage:
         """Call a function with every item that this stage buries."""
         return self.hooks.on_failure.add(function)
 
+    def __repr__(self) -> str:
+        return f"<Stage {self.name!r}>"
+
     def describe(self) -> dict[str, Any]:
         """The stage as it is remembered with the batch; the code as a digest only."""
         return {**self._described, "sink": self.sink.describe() if self.sink is not None else None}

@@ -57,6 +57,9 @@ class Partition:
         self._rows = rows
         self._ctx = ctx
 
+    def __repr__(self) -> str:
+        return f"<Partition {self.key!r}>"
+
     @property
     def segment(self) -> Segment | None:
         """The group of rows at hand, from the last `yield` on: as `ctx.segment`."""

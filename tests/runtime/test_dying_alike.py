@@ -253,7 +253,7 @@ def test_a_typo_in_a_verifier_stops_a_run_that_resumes_behind_it(restart: Restar
     assert run(restart(define), range(60)).reason == "paused"
     state[:] = ["typo"]
     book = restart(define)
-    book.resume(reason="they have")
+    book.unpause(reason="they have")
     with pytest.raises(hf.DiedAlike, match="verifier_failed"):
         run(book, range(60), verify="quick")
     assert book.report().counts.dead == 0
@@ -500,7 +500,7 @@ def test_few_deaths_do_not_wait_for_what_another_process_holds(
         raise hf.Defer(0)
 
     run(book, range(10))
-    book.resume(reason="now it is our turn")
+    book.unpause(reason="now it is our turn")
     turn.set()
     elsewhere = book.store.claim(Want(batch=BatchId(1), owner="host-b/boot/ns/5/6/cafe", limit=others, seconds=3600.0))
     assert isinstance(elsewhere, Claim)

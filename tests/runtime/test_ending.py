@@ -237,7 +237,7 @@ def test_a_worker_at_work_notices_a_pause_and_goes_on_when_it_is_lifted(restart:
     assert not any(chunk.owner for chunk in book.store.chunks(1)), "everything was released"
     assert run(restart(slow), range(500)).state == "paused", "nothing continues before it is lifted"
     went_on.append(True)
-    restart(slow).resume("book", reason="they are done")
+    restart(slow).unpause("book", reason="they are done")
     assert run(restart(slow), range(500)).is_complete
     assert sorted(calls.seen) == list(range(500))
 
@@ -248,7 +248,7 @@ def test_a_pause_keeps_the_end_of_the_batch(book: hf.Pipeline) -> None:
     end = find_batch(book.store, "book").ends_at
     book.pause(reason="lunch")
     assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (Course.PAUSED, end)
-    book.resume(reason="back")
+    book.unpause(reason="back")
     assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (Course.OPEN, end)
 
 
@@ -365,7 +365,7 @@ def test_a_finished_batch_cannot_be_cancelled(book: hf.Pipeline) -> None:
     assert run(book, range(3)).is_complete
 
 
-@pytest.mark.parametrize("how", ["pause", "resume", "cancel"])
+@pytest.mark.parametrize("how", ["pause", "unpause", "cancel"])
 def test_steering_needs_a_batch_and_a_reason(book: hf.Pipeline, how: str) -> None:
     define(Calls())(book)
     with pytest.raises(hf.UsageError, match="no batch"):
@@ -564,7 +564,7 @@ def world() -> World:
 def test_a_pause_does_not_give_a_batch_its_whole_time_again(world: World) -> None:
     first = steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada")
     world.clock.advance(60)
-    steer.resume(world.store, steer.pause(world.store, first, BY), BY)
+    steer.unpause(world.store, steer.pause(world.store, first, BY), BY)
     assert steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada").ends_at == first.ends_at
 
 
@@ -588,7 +588,7 @@ def test_the_reason_of_a_pause_is_never_taken_for_the_words_of_an_end(world: Wor
     first = steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada")
     world.clock.advance(60)
     steer.pause(world.store, world.batch, By(actor="ada", reason="run until the disk is full, then stop"))
-    steer.resume(world.store, world.batch, BY)
+    steer.unpause(world.store, world.batch, BY)
     assert steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada").ends_at == first.ends_at
 
 

@@ -152,12 +152,12 @@ class Pipeline(PipelineDefinition):
                      sinks=sinks_among(self.stages))  # fmt: skip
 
     def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
-        """Hand out nothing more: workers stop at their next checkpoint, and no run continues before `resume`."""
+        """Hand out nothing more: workers stop at their next checkpoint, and no run continues before `unpause`."""
         steer.pause(self.store, self._known(batch), _by(actor, reason))
 
-    def resume(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
+    def unpause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
         """Let a paused batch continue: the next run does."""
-        steer.resume(self.store, self._known(batch), _by(actor, reason))
+        steer.unpause(self.store, self._known(batch), _by(actor, reason))
 
     def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> ActResult:
         """Call a batch off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners

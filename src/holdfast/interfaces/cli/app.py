@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from keyword import iskeyword
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 import typer.main
@@ -26,27 +26,63 @@ from holdfast.interfaces.cli.render import pasteable, remember, spell_warnings
 
 INTERRUPTED = 75
 
-# fmt: off
-COMMANDS = {
-    "run": "run", "plan": "reconcile", "status": "status", "show": "status", "why": "status", "orphans": "dead",
-    "events": "data", "reset": "reset", "reconcile": "reconcile", "reopen": "reconcile", "expect": "steer",
-    "close": "steer", "pause": "steer", "unpause": "steer", "cancel": "steer", "export": "data", "import": "data",
-    "doctor": "doctor", "faults": "doctor", "demo": "demo", "dead": "dead", "cursor": "cursor", "audit": "data",
+
+class HelpLine(NamedTuple):
+    """A command in the help: the module that has it, and one line on it."""
+
+    module: str
+    line: str
+
+
+PANELS = {
+    "Run": {
+        "run": HelpLine("run", "Run a pipeline or a scan, or continue it"),
+        "plan": HelpLine("reconcile", "Show what a run would do, and what it would cost"),
+        "demo": HelpLine("demo", "Watch a book being killed half-way and resumed"),
+    },
+    "Look": {
+        "status": HelpLine("status", "Show how batches stand: counts, money, time left"),
+        "show": HelpLine("status", "Show a batch with its statistics, or an item with its outputs"),
+        "why": HelpLine("status", "Tell the whole story of an item, and what can be done"),
+        "orphans": HelpLine("dead", "List what is stuck, or resolve it"),
+        "events": HelpLine("data", "Show what others are told, or deliver it"),
+        "doctor": HelpLine("doctor", "Check the place: library, disk, permissions, clock"),
+        "faults": HelpLine("doctor", "List the points where a test can strike"),
+    },
+    "Decide": {
+        "dead": HelpLine("dead", "Dead letters: list, show, redrive, resolve, discard"),
+        "reset": HelpLine("reset", "Begin an item or a whole batch again"),
+        "pause": HelpLine("steer", "Hand out nothing more; workers stop at their next checkpoint"),
+        "unpause": HelpLine("steer", "Let a paused batch continue"),
+        "cancel": HelpLine("steer", "Call a batch off, for good"),
+        "expect": HelpLine("steer", "Tell how many items a batch has in all"),
+        "close": HelpLine("steer", "Take no new items from now on"),
+        "cursor": HelpLine("cursor", "Cursors of a scan: show, reset, clone, export, import and more"),
+    },
+    "Keep": {
+        "reconcile": HelpLine("reconcile", "Compare what should be there, is recorded, and is there; seal"),
+        "reopen": HelpLine("reconcile", "Lift the seal of a batch"),
+        "audit": HelpLine("data", "Verify the journal"),
+        "export": HelpLine("data", "Write results, or evidence of what became of every item"),
+        "import": HelpLine("data", "Take over what another program or a lost store left behind"),
+    },
 }
-# fmt: on
-"""Every command, in the order of the help, with the module that has it: only what is called is loaded."""
+"""Every command by what a person wants, in the order of the help; only what is called is loaded."""
+COMMANDS = {name: entry.module for panel in PANELS.values() for name, entry in panel.items()}
 GROUPS = ("dead", "cursor", "audit")
 
 
 @cache
 def _command(name: str) -> Any:
     module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name]}")
+    panel, line = next((title, names[name].line) for title, names in PANELS.items() if name in names)
     if name in GROUPS:
         group = typer.main.get_group(module.app)
-        group.name = name
+        group.name, group.rich_help_panel, group.short_help = name, panel, line
         return group
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(getattr(module, f"{name}_" if iskeyword(name) else name))
+    function = getattr(module, f"{name}_" if iskeyword(name) else name)
+    alone.command(name, rich_help_panel=panel, short_help=line)(function)
     return typer.main.get_command(alone)
 
 

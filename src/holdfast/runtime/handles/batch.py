@@ -336,7 +336,7 @@ class BatchHandle:
         from holdfast.runtime.operate import steer
 
         before = self._batch
-        return _changed("unpaused", before, steer.resume(self._store, before, _by(actor, reason)))
+        return _changed("unpaused", before, steer.unpause(self._store, before, _by(actor, reason)))
 
     @overload
     def cancel(

@@ -31,15 +31,15 @@ THROWN_AWAY = "taken from them at once: what they are doing is thrown away, and 
 FINISHED_FIRST = "those they have begun are finished or left at the next checkpoint, the rest is cancelled"
 
 
-# -- pause, resume, cancel ------------------------------------------------------------------------------------------
+# -- pause, unpause, cancel ------------------------------------------------------------------------------------------
 
 
 def pause(store: Store, batch: Batch, by: By) -> Batch:
-    """Hand out nothing more until somebody says `resume`; workers stop at their next checkpoint."""
+    """Hand out nothing more until somebody calls `unpause`; workers stop at their next checkpoint."""
     return store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor).batch
 
 
-def resume(store: Store, batch: Batch, by: By) -> Batch:
+def unpause(store: Store, batch: Batch, by: By) -> Batch:
     """Let a paused batch continue; the next run does."""
     return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
 

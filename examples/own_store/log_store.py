@@ -30,23 +30,23 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
     Counts,
     Entry,
     Event,
     Item,
     ItemNo,
+    ItemState,
     Kind,
     Lease,
     Move,
     NewItem,
     Output,
-    Place,
     Receipt,
     State,
     StoredEvent,
     StoredItem,
-    Want,
     chain_of_batch,
 )
 from holdfast.stores import faults, owners
@@ -57,7 +57,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "batches": (int, Batch),
     "chunks": (int, Chunk),
     "items": (tuple[int, int], NewItem),
-    "places": (tuple[int, int], Place),
+    "places": (tuple[int, int], ItemState),
     "outputs": (tuple[int, int, int], Output),
     "checkpoints": (tuple[int, int], Checkpoint),
     "entries": (tuple[int, int], Entry),
@@ -181,7 +181,7 @@ class LogStore:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         with self._turn("claim"):
             now, batch = self.now(), self._known(want.batch)
             dead = sum(chunk.counts.dead for chunk in self.chunks(batch.id))
@@ -201,7 +201,7 @@ class LogStore:
             self._link(given.chunk, given.entry(lease.snapshots(tried), now))
             return given.claim
 
-    def _claimable(self, want: Want, now: float) -> Chunk | None:
+    def _claimable(self, want: ClaimRequest, now: float) -> Chunk | None:
         chunks = [chunk for chunk in self._asked(want) if chunk.id not in want.keeps]
         free = [chunk for chunk in chunks if lease.may_claim(chunk, now=now)]
         left = [chunk for chunk in chunks if chunk.owner is not None and self._is_dead(chunk.owner)]
@@ -209,16 +209,16 @@ class LogStore:
             chunk for chunk in left if lease.may_claim(chunk, now=now, owner_is_dead=True)
         )
 
-    def _asked(self, want: Want) -> list[Chunk]:
+    def _asked(self, want: ClaimRequest) -> list[Chunk]:
         return self.chunks(want.batch) if want.only is None else [chunk_of(self, want.batch, want.only)]
 
-    def _affordable(self, want: Want, now: float) -> int | None:
+    def _affordable(self, want: ClaimRequest, now: float) -> int | None:
         chunks = self.chunks(want.batch)
         held = [chunk for chunk in chunks if chunk.pending and (chunk.id in want.keeps or self._is_held(chunk, now))]
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=sum(chunk.counts.spent for chunk in chunks),
                                 reserved=sum(chunk.reserved for chunk in held))  # fmt: skip
 
-    def _idle(self, want: Want, now: float, why: Barrier | None) -> Idle:
+    def _idle(self, want: ClaimRequest, now: float, why: Barrier | None) -> Idle:
         chunks = [chunk for chunk in self._asked(want) if chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
         return Idle(pending=sum(chunk.pending for chunk in chunks), next_due=min(times, default=None),
@@ -364,13 +364,13 @@ class LogStore:
             raise UsageError(f"{self.url} has no batch number {batch}")
         return self._rows["batches"][batch]
 
-    def _place(self, batch: BatchId, n: int) -> Place:
+    def _place(self, batch: BatchId, n: int) -> ItemState:
         """The stored place, or where the outputs say the item stands."""
         if (batch, n) in self._rows["places"]:
             return self._rows["places"][batch, n]
         stages, outputs = course.stage_count(self._known(batch).definition), self._rows["outputs"]
         stage = next((s for s in range(stages) if (batch, n, s) not in outputs), stages)
-        return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+        return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
     def _write(
         self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move], reached: Sequence[Checkpoint]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.model import Claim, Want
+from holdfast.core.model import Claim, ClaimRequest
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime.report import status
 from holdfast.stores import owners
@@ -25,7 +25,7 @@ class Host:
 
     def claim(self, owner: str) -> Claim | Idle:
         batch = self.store.open_batch("book", "pages", DEFINITION, actor=owner).id
-        return self.store.claim(Want(batch=batch, owner=owner, limit=10, seconds=LEASE))
+        return self.store.claim(ClaimRequest(batch=batch, owner=owner, limit=10, seconds=LEASE))
 
 
 def pass_time(seconds: float, *hosts: Host) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.core.errors import CommitUnknown, StoreUnavailable
-from holdfast.core.model import BatchId, Claim, Commit, Want
+from holdfast.core.model import BatchId, Claim, ClaimRequest, Commit
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.stores.base import find_batch
 from holdfast.stores.bucket import BucketStore
@@ -50,7 +50,7 @@ class Worker:
     def work(self, limit: int = 2) -> None:
         """Take everything through both stages. A grant that nobody heard of ends by itself."""
         for _ in range(PATIENCE):
-            want = Want(batch=self.batch, owner=self.name, limit=limit, seconds=LEASE)
+            want = ClaimRequest(batch=self.batch, owner=self.name, limit=limit, seconds=LEASE)
             claim = patiently(lambda want=want: self.store.claim(want))  # type: ignore[misc]
             if isinstance(claim, Claim):
                 self.finish(claim)

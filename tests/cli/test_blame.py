@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core.journal import LIFTED
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import resolution
 from holdfast.runtime.report.why import tell
 from tests.cli.conftest import Command
@@ -50,7 +50,7 @@ def test_only_the_part_that_holds_an_item_is_in_its_story(world: World) -> None:
         world.clock.advance(31.0)
     chunks = world.store.chunks(world.id)
     assert sum(chunk.parent is not None for chunk in chunks) == 3, "each cut off the one before"
-    resolution.lift_blame(world.store, world.batch, By(actor="ada", reason="spot instances"))
+    resolution.lift_blame(world.store, world.batch, Actor(name="ada", reason="spot instances"))
     for n in range(12):
         told = tell(world.store, world.batch, f"more {n}")
         (held,) = [chunk.id for chunk in chunks if chunk.lo <= told.number < chunk.hi]

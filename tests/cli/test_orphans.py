@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.course import to_steer
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
-from holdfast.core.model import Course
+from holdfast.core.model import BatchMode
 from tests.cli.conftest import Command, python
 from tests.operations.world import World
 
@@ -51,7 +51,7 @@ def test_what_is_stuck_is_listed_and_ends_with_1(later: World, holdfast: Command
 
 def test_a_list_is_limited_and_says_how_many_there_are(world: World, holdfast: Command) -> None:
     world.add(*range(30))
-    world.store.amend(world.id, to_steer(Course.CANCELLED, reason="enough"), actor="ada")
+    world.store.amend(world.id, to_steer(BatchMode.CANCELLED, reason="enough"), actor="ada")
     answer = holdfast("orphans", "--limit", "4")
     assert "31 items stuck: 31 stranded, the first 4 shown." in answer.out
     assert len(holdfast("orphans", "--limit", "4", "--json").document["items"]) == 4
@@ -93,7 +93,7 @@ def test_what_was_sent_to_review_shows_what_it_was_doing(later: World, holdfast:
 
 
 def test_whoever_requeues_after_the_end_of_a_batch_hears_of_it(later: World, holdfast: Command) -> None:
-    later.store.amend(later.id, to_steer(Course.OPEN, reason="run until", ends_at=later.clock() - 1), actor="ada")
+    later.store.amend(later.id, to_steer(BatchMode.OPEN, reason="run until", ends_at=later.clock() - 1), actor="ada")
     assert "with a later --until, else the next run cancels" in holdfast(*RESOLVE, "requeue", "--dry-run").out
     assert "with a later --until" in holdfast(*RESOLVE, "requeue", "--dry-run", "--json").document["warning"]
     assert "later" not in holdfast(*RESOLVE, "fail", "--dry-run").out
@@ -132,7 +132,7 @@ def test_what_is_stuck_in_several_batches_is_told_batch_by_batch(world: World, h
     for name in ("first", "second", "third"):
         World(world.store, world.clock, batch=name).add("page")
     (third,) = world.store.batches("third")
-    world.store.amend(third.id, to_steer(Course.CANCELLED, reason="so"), actor="ann")
+    world.store.amend(third.id, to_steer(BatchMode.CANCELLED, reason="so"), actor="ann")
     world.clock.advance(2 * DEAD_AGE)
     answer = holdfast("orphans")
     assert answer.code == 1

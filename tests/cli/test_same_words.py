@@ -9,7 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.course import to_note, to_steer
-from holdfast.core.model import Batch, Course, chain_of_batch
+from holdfast.core.model import Batch, BatchMode, chain_of_batch
 from holdfast.runtime.report import lifecycle
 from holdfast.stores.base import ENTRIES_AT_A_TIME, each_entry, find_batch
 from tests.cli.conftest import Command
@@ -79,7 +79,7 @@ def halted_before_its_end_came(*reasons: str) -> hf.Report:
     """The last of these runs began nothing, and then the end of the batch came."""
     made, batch = letters(), halted_by_its_budget()
     made.store.amend(
-        batch.id, to_steer(Course.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
+        batch.id, to_steer(BatchMode.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
     )
     for reason in ("budget", *reasons):
         lifecycle.note_halt(made.store, batch, reason, actor="a")
@@ -110,7 +110,7 @@ def a_file_is_missing_at_its_end() -> hf.Report:
     made.run(range(4), workers=1, progress=False, budget=hf.Budget(usd="0.20"))
     (batch,) = made.store.batches("letters")
     made.store.amend(
-        batch.id, to_steer(Course.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
+        batch.id, to_steer(BatchMode.OPEN, reason="run until noon", ends_at=made.store.now() - 1.0), actor="a"
     )
     next(Path("out").glob("*.json")).unlink()
     report = made.run(range(4), progress=False)

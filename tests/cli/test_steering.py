@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.course import to_steer
-from holdfast.core.model import Course
+from holdfast.core.model import BatchMode
 from tests.cli.conftest import Command
 from tests.operations.world import World
 
@@ -31,13 +31,13 @@ def app(here: Path) -> Path:
     return here
 
 
-def course(world: World) -> Course:
+def course(world: World) -> BatchMode:
     return world.batch.course
 
 
 def test_a_pause_is_shown_and_lifted(world: World, holdfast: Command) -> None:
     answer = holdfast("pause", "moby-dick", *WHY)
-    assert (answer.code, course(world)) == (0, Course.PAUSED)
+    assert (answer.code, course(world)) == (0, BatchMode.PAUSED)
     assert "holdfast unpause" in answer.out
     assert "nothing was changed" in holdfast("pause", "moby-dick", *WHY).out
     shown = holdfast("status", "moby-dick").out
@@ -51,12 +51,12 @@ def test_a_pause_is_shown_and_lifted(world: World, holdfast: Command) -> None:
         "open",
         True,
     )
-    assert course(world) is Course.OPEN
+    assert course(world) is BatchMode.OPEN
 
 
 def test_a_pause_needs_a_reason_and_a_batch_that_exists(world: World, holdfast: Command) -> None:
     answer = holdfast("pause", "moby-dick")
-    assert (answer.code, course(world)) == (2, Course.OPEN)
+    assert (answer.code, course(world)) == (2, BatchMode.OPEN)
     assert "--reason" in answer.err
     assert "did you mean 'moby-dick'" in holdfast("pause", "moby-dik", *WHY).err
 
@@ -69,7 +69,7 @@ def test_cancel_shows_counts_and_asks_first(world: World, holdfast: Command) -> 
     shown = holdfast("cancel", "moby-dick", "--dry-run").out
     assert "1 item of moby-dick would be cancelled" in shown
     assert "4 items that are settled" in shown
-    assert course(world) is Course.OPEN
+    assert course(world) is BatchMode.OPEN
     assert holdfast("cancel", "moby-dick", "--dry-run", "--json").document["free"] == 1
 
 
@@ -175,7 +175,7 @@ def test_a_cancelled_batch_is_not_sent_back_and_nobody_suggests_it(world: World,
 
 
 def test_whoever_sends_items_back_after_the_end_hears_of_it(world: World, holdfast: Command) -> None:
-    world.store.amend(world.id, to_steer(Course.OPEN, reason="run until", ends_at=world.clock() - 1), actor="ada")
+    world.store.amend(world.id, to_steer(BatchMode.OPEN, reason="run until", ends_at=world.clock() - 1), actor="ada")
     for act in (["dead", "redrive", "moby-dick", "--all"], ["reset", "moby-dick", "fine"], ["reset", "moby-dick"]):
         assert "with a later --until" in holdfast(*act, "--dry-run").out
         assert "with a later --until" in holdfast(*act, "--dry-run", "--json").document["warning"]

@@ -7,7 +7,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.course import Amended, Decide, to_steer
 from holdfast.core.model import BatchId
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
@@ -119,7 +119,7 @@ def test_a_comparison_that_is_overtaken_shows_the_batch_as_it_is_and_tells_no_en
     def overtaken(self: SqliteStore, at: BatchId, decide: Decide, *, actor: str) -> Amended:
         if not came:
             came.append(actor)
-            operations.reset(store, batch, By(actor="ada", reason="again"), "1")
+            operations.reset(store, batch, Actor(name="ada", reason="again"), "1")
         return amend(self, at, decide, actor=actor)
 
     monkeypatch.setattr(SqliteStore, "amend", overtaken)

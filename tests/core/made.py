@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import canonical
 from holdfast.core.journal import Spend
-from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, Item, ItemNo, Place, State, Want
+from holdfast.core.model import BatchId, Chunk, ChunkId, ClaimRequest, Counts, Item, ItemNo, ItemState, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Skipped
 
 NOW = 1_700_000_000.0
@@ -22,7 +22,7 @@ DRAWS = st.floats(0.0, 1.0, exclude_max=True)
 
 def item(n: int = 0, *, plain: bool = True, data: bytes = b'{"page":1}', **place: Any) -> Item:
     """An item in the hands of a worker."""
-    return Item(ItemNo(n), f"page-{n}", b"salt-of-16-bytes", data, Place(**place), plain)
+    return Item(ItemNo(n), f"page-{n}", b"salt-of-16-bytes", data, ItemState(**place), plain)
 
 
 def done(one: Item, *, output: bytes = b'"text"', usd: int = 0, **facts: Any) -> Done:
@@ -59,5 +59,5 @@ def chunk(lo: int = 0, hi: int = 10, *, number: int = 1, **facts: Any) -> Chunk:
     return Chunk(id=ChunkId(number), batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), **facts)
 
 
-def want(limit: int = 100, *, owner: str = "ann", seconds: float = 30.0, reserve: int = 0) -> Want:
-    return Want(batch=BatchId(1), owner=owner, limit=limit, seconds=seconds, reserve=reserve)
+def want(limit: int = 100, *, owner: str = "ann", seconds: float = 30.0, reserve: int = 0) -> ClaimRequest:
+    return ClaimRequest(batch=BatchId(1), owner=owner, limit=limit, seconds=seconds, reserve=reserve)

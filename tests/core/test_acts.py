@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import ingest, journal
 from holdfast.core.acts import Effect, apply, by_chunk, may_come_again
-from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, Place, State
+from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, ItemState, State
 from holdfast.core.states import Transition, move
 from tests.core.made import NOW, PROPERTY, STATES, chunk
 
@@ -23,27 +23,27 @@ def act(*changes: Change, seize: bool = False) -> Act:
                seize=seize, body=b"a note")  # fmt: skip
 
 
-def reset(n: int, place: Place, stage: int = 0) -> Change:
+def reset(n: int, place: ItemState, stage: int = 0) -> Change:
     after = move(place, Transition.RESET, stage=stage, stages=STAGES, reason="because")
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
-def redrive(n: int, place: Place) -> Change:
+def redrive(n: int, place: ItemState) -> Change:
     after = move(place, Transition.REDRIVE, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
-def resolve(n: int, place: Place) -> Change:
+def resolve(n: int, place: ItemState) -> Change:
     after = move(place, Transition.RESOLVE, to=DONE, stage=STAGES, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
-def cancel(n: int, place: Place) -> Change:
+def cancel(n: int, place: ItemState) -> Change:
     after = move(place, Transition.CANCEL, stages=STAGES)
     return Change(n=ItemNo(n), state=place.state, epoch=place.epoch, place=after)
 
 
-def applied(*changes: Change, places: dict[int, Place], on: Chunk | None = None, seize: bool = False) -> Effect:
+def applied(*changes: Change, places: dict[int, ItemState], on: Chunk | None = None, seize: bool = False) -> Effect:
     one = on if on is not None else chunk(0, 10)
     return apply(act(*changes, seize=seize), one, changes, {ItemNo(n): place for n, place in places.items()})
 
@@ -54,7 +54,7 @@ def changed(effect: Effect) -> list[int]:
 
 # -- the guard --------------------------------------------------------------------------------------------------------
 
-DEAD_LETTER = Place(stage=1, state=DEAD, epoch=2, attempt=3)
+DEAD_LETTER = ItemState(stage=1, state=DEAD, epoch=2, attempt=3)
 
 
 @pytest.mark.promise("C1")
@@ -62,15 +62,15 @@ DEAD_LETTER = Place(stage=1, state=DEAD, epoch=2, attempt=3)
     ("now", "holds"),
     [
         (DEAD_LETTER, True),
-        (Place(stage=1, state=DEAD, epoch=2, attempt=1), True),
-        (Place(stage=1, state=PENDING, epoch=2, attempt=3), False),
-        (Place(stage=1, state=CANCELLED, epoch=2, attempt=3), False),
-        (Place(stage=1, state=DEAD, epoch=3, attempt=3), False),
-        (Place(stage=1, state=DEAD, epoch=1, attempt=3), False),
-        (Place(stage=2, state=DEAD, epoch=2, attempt=3), False),
+        (ItemState(stage=1, state=DEAD, epoch=2, attempt=1), True),
+        (ItemState(stage=1, state=PENDING, epoch=2, attempt=3), False),
+        (ItemState(stage=1, state=CANCELLED, epoch=2, attempt=3), False),
+        (ItemState(stage=1, state=DEAD, epoch=3, attempt=3), False),
+        (ItemState(stage=1, state=DEAD, epoch=1, attempt=3), False),
+        (ItemState(stage=2, state=DEAD, epoch=2, attempt=3), False),
     ],
 )
-def test_an_item_that_moved_on_since_the_act_was_decided_is_left_alone(now: Place, holds: bool) -> None:
+def test_an_item_that_moved_on_since_the_act_was_decided_is_left_alone(now: ItemState, holds: bool) -> None:
     effect = applied(redrive(4, DEAD_LETTER), places={4: now})
     assert changed(effect) == ([4] if holds else [])
     assert effect.delta == (Counts(dead=-1) if holds else Counts())
@@ -80,23 +80,23 @@ def test_an_item_that_moved_on_since_the_act_was_decided_is_left_alone(now: Plac
 @pytest.mark.parametrize(
     ("now", "holds"),
     [
-        (Place(stage=1, attempt=1), True),
-        (Place(stage=1, attempt=2), False),
-        (Place(stage=1, attempt=0), False),
-        (Place(stage=2, attempt=0), False),
-        (Place(stage=1, attempt=1, epoch=1), False),
+        (ItemState(stage=1, attempt=1), True),
+        (ItemState(stage=1, attempt=2), False),
+        (ItemState(stage=1, attempt=0), False),
+        (ItemState(stage=2, attempt=0), False),
+        (ItemState(stage=1, attempt=1, epoch=1), False),
     ],
 )
-def test_a_pending_item_changes_within_its_epoch_only_where_it_stood(now: Place, holds: bool) -> None:
-    effect = applied(cancel(4, Place(stage=1, attempt=1)), places={4: now})
+def test_a_pending_item_changes_within_its_epoch_only_where_it_stood(now: ItemState, holds: bool) -> None:
+    effect = applied(cancel(4, ItemState(stage=1, attempt=1)), places={4: now})
     assert changed(effect) == ([4] if holds else [])
 
 
 @pytest.mark.promise("A11")
 def test_an_item_goes_back_in_the_next_epoch_however_far_it_went_in_this_one() -> None:
-    effect = applied(reset(4, Place(stage=1)), places={4: Place(stage=2, attempt=1)})
+    effect = applied(reset(4, ItemState(stage=1)), places={4: ItemState(stage=2, attempt=1)})
     assert changed(effect) == [4]
-    assert effect.changes[0].place == Place(epoch=1, reason="because")
+    assert effect.changes[0].place == ItemState(epoch=1, reason="because")
 
 
 @pytest.mark.promise("A11", "C1")
@@ -117,7 +117,7 @@ def test_of_two_changes_of_one_item_the_first_counts() -> None:
 
 @pytest.mark.promise("A11")
 def test_what_is_in_flight_is_left_alone_unless_the_chunk_is_seized() -> None:
-    held, places = chunk(0, 10, **HELD), {1: Place(), 2: DEAD_LETTER}
+    held, places = chunk(0, 10, **HELD), {1: ItemState(), 2: DEAD_LETTER}
     changes = [reset(1, places[1]), reset(2, places[2])]
     gentle = applied(*changes, places=places, on=held)
     assert (changed(gentle), gentle.seized, gentle.fence) == ([2], False, 5)
@@ -128,23 +128,23 @@ def test_what_is_in_flight_is_left_alone_unless_the_chunk_is_seized() -> None:
 @pytest.mark.promise("C3")
 def test_a_fence_rises_only_where_somebody_is_fenced() -> None:
     nobody = chunk(0, 10, fence=5)
-    assert applied(reset(1, Place()), places={1: Place()}, on=nobody, seize=True).fence == 5
+    assert applied(reset(1, ItemState()), places={1: ItemState()}, on=nobody, seize=True).fence == 5
     held = chunk(0, 10, **HELD)
     settled = applied(reset(2, DEAD_LETTER), places={2: DEAD_LETTER}, on=held, seize=True)
     assert (changed(settled), settled.seized, settled.fence) == ([2], False, 5)
-    moved_on = applied(reset(1, Place()), places={1: Place(state=DONE, stage=3)}, on=held, seize=True)
+    moved_on = applied(reset(1, ItemState()), places={1: ItemState(state=DONE, stage=3)}, on=held, seize=True)
     assert (changed(moved_on), moved_on.seized, moved_on.fence) == ([], False, 5)
 
 
 def test_an_expired_lease_is_still_in_flight_until_somebody_takes_it_over() -> None:
     expired = chunk(0, 10, owner="ann", expires=0.0, fence=5)
-    assert changed(applied(reset(1, Place()), places={1: Place()}, on=expired)) == []
+    assert changed(applied(reset(1, ItemState()), places={1: ItemState()}, on=expired)) == []
 
 
 # -- totals -----------------------------------------------------------------------------------------------------------
 
 PLACES = st.builds(
-    lambda state, stage, epoch, attempt: Place(
+    lambda state, stage, epoch, attempt: ItemState(
         state=state, stage=STAGES if state is DONE else stage, epoch=epoch, attempt=attempt
     ),
     STATES,
@@ -154,7 +154,7 @@ PLACES = st.builds(
 )
 
 
-def some_change(n: int, seen: Place, kind: int) -> Change:
+def some_change(n: int, seen: ItemState, kind: int) -> Change:
     if seen.state is DEAD:
         return (redrive, resolve, reset)[kind](n, seen)
     if seen.state is PENDING:
@@ -197,7 +197,7 @@ def counted(states: Counter[State]) -> dict[str, int]:
 
 @pytest.mark.promise("A13", "E12")
 def test_an_act_tells_who_was_moved_from_where_to_where_and_why() -> None:
-    held, places = chunk(0, 10, **HELD), {1: Place(stage=2, attempt=1), 2: DEAD_LETTER}
+    held, places = chunk(0, 10, **HELD), {1: ItemState(stage=2, attempt=1), 2: DEAD_LETTER}
     renewed = ingest.admit("page-2", b'{"page":2}', b"salt")
     given_ = Change(n=ItemNo(2), state=DEAD, epoch=2, place=resolve(2, DEAD_LETTER).place, output_digest=b"d" * 32,
                     renewed=renewed)  # fmt: skip
@@ -215,7 +215,7 @@ def test_an_act_tells_who_was_moved_from_where_to_where_and_why() -> None:
 
 def test_changes_are_handed_out_chunk_by_chunk_in_the_order_of_items() -> None:
     first, second, third = chunk(0, 5, number=3), chunk(5, 8, number=1), chunk(8, 9, number=2)
-    changes = [reset(n, Place()) for n in (8, 1, 6, 4, 0, 7)]
+    changes = [reset(n, ItemState()) for n in (8, 1, 6, 4, 0, 7)]
 
     def chunk_of(n: ItemNo) -> Chunk:
         return next(each for each in (first, second, third) if each.lo <= n < each.hi)
@@ -229,15 +229,17 @@ def test_changes_are_handed_out_chunk_by_chunk_in_the_order_of_items() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (Place(), Place(requeues=1), True),
-        (Place(), Place(state=State.DEAD), True),
-        (Place(state=State.DEAD), Place(), True),
-        (Place(), Place(epoch=1), False),
-        (Place(), Place(state=State.CANCELLED), False),
-        (Place(state=State.DEAD), Place(state=State.SKIPPED), False),
-        (Place(stage=3, state=State.DONE), Place(epoch=1), False),
+        (ItemState(), ItemState(requeues=1), True),
+        (ItemState(), ItemState(state=State.DEAD), True),
+        (ItemState(state=State.DEAD), ItemState(), True),
+        (ItemState(), ItemState(epoch=1), False),
+        (ItemState(), ItemState(state=State.CANCELLED), False),
+        (ItemState(state=State.DEAD), ItemState(state=State.SKIPPED), False),
+        (ItemState(stage=3, state=State.DONE), ItemState(epoch=1), False),
     ],
 )
-def test_what_goes_round_within_an_epoch_is_told_apart_by_its_id(before: Place, after: Place, expected: bool) -> None:
+def test_what_goes_round_within_an_epoch_is_told_apart_by_its_id(
+    before: ItemState, after: ItemState, expected: bool
+) -> None:
     change = Change(n=ItemNo(1), state=before.state, epoch=before.epoch, place=after)
     assert may_come_again(act(change)) is expected

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.course import End, barrier, end_of, has_ended, is_exceeded, spare
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Batch, BatchId, Course, DeadLimit
+from holdfast.core.model import Batch, BatchId, BatchMode, DeadLimit
 from holdfast.runtime.define.options import count_or_share
 from tests.core.made import NOW
 
@@ -39,9 +39,9 @@ def end(**facts: Any) -> End | None:
         ({"ends_at": NOW + 60, "cut_short": True}, End.STOPPED),
         ({"ends_at": NOW + 60, "cut_short": True, "pending": 1}, None),
         ({"ends_at": NOW + 60}, End.COMPLETE),
-        ({"course": Course.PAUSED, "pending": 1}, None),
-        ({"course": Course.CANCELLED, "pending": 1}, End.CANCELLED),
-        ({"course": Course.CANCELLED, "over": True}, End.CANCELLED),
+        ({"course": BatchMode.PAUSED, "pending": 1}, None),
+        ({"course": BatchMode.CANCELLED, "pending": 1}, End.CANCELLED),
+        ({"course": BatchMode.CANCELLED, "over": True}, End.CANCELLED),
         ({"expected": 101}, End.STOPPED),
         ({"expected": 100}, End.COMPLETE),
     ],
@@ -59,9 +59,9 @@ def test_a_batch_ends_at_its_end_and_not_before() -> None:
 def test_what_is_for_good_is_said_before_what_is_for_now() -> None:
     late = {"ends_at": NOW - 1}
     assert barrier(batch(), NOW) is None
-    assert barrier(batch(course=Course.PAUSED), NOW) == "paused"
-    assert barrier(batch(course=Course.PAUSED, **late), NOW) == "until"
-    assert barrier(batch(course=Course.CANCELLED, **late), NOW) == "cancelled"
+    assert barrier(batch(course=BatchMode.PAUSED), NOW) == "paused"
+    assert barrier(batch(course=BatchMode.PAUSED, **late), NOW) == "until"
+    assert barrier(batch(course=BatchMode.CANCELLED, **late), NOW) == "cancelled"
 
 
 def test_a_count_or_a_share_of_all_items_may_be_exceeded() -> None:

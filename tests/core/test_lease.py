@@ -27,7 +27,7 @@ from holdfast.core.lease import (
     trial_of,
 )
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Act, BatchId, Change, Chunk, ChunkId, Counts, ItemNo, Place, State
+from holdfast.core.model import Act, BatchId, Change, Chunk, ChunkId, Counts, ItemNo, ItemState, State
 from tests.core.made import NOW, PROPERTY, STATES, chunk, want
 
 replace = msgspec.structs.replace
@@ -225,7 +225,11 @@ def test_states_are_read_only_where_a_chunk_with_settled_items_is_cut() -> None:
 def test_a_grant_is_told_by_its_entry_and_its_claim() -> None:
     one = chunk(0, 4, fence=7, owner="bob", expires=NOW - 1, head=b"h" * 32, seq=3)
     given_ = grant(one, want(1, owner="ann"), now=NOW, states=list, floor=20).with_child(ChunkId(9))
-    tried = [(0, Place(attempt=2, code="http_503", used=1.5)), (1, Place()), (2, Place(state=DEAD, attempt=3))]
+    tried = [
+        (0, ItemState(attempt=2, code="http_503", used=1.5)),
+        (1, ItemState()),
+        (2, ItemState(state=DEAD, attempt=3)),
+    ]
     entry = given_.entry(snapshots(tried), NOW)
     header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
     assert (header.chain, header.seq, header.kind, header.actor, header.fence) == (one.id, 4, "claimed", "ann", 21)
@@ -268,8 +272,8 @@ class Shelf:
             self.chunks[one.id] = replace(one, version=one.version + 1, progressed=True, blame=0)
 
     def seize(self, one: Chunk) -> None:
-        places = {ItemNo(n): Place() for n in range(one.lo, one.hi)}
-        change = Change(n=one.lo, state=PENDING, epoch=0, place=Place(epoch=1))
+        places = {ItemNo(n): ItemState() for n in range(one.lo, one.hi)}
+        change = Change(n=one.lo, state=PENDING, epoch=0, place=ItemState(epoch=1))
         act = Act(id=b"", batch=BatchId(1), kind="reset", actor="op", reason="why", at_items=(change,), seize=True)
         effect = acts.apply(act, one, [change], places)
         assert effect.seized == (one.owner is not None)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from holdfast.core.acts import OrphanFacts, OrphanKind, Strategy, begun, judge_orphan, resolve_orphan, still_since
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, ORPHAN_GRACE, REQUEUES
-from holdfast.core.model import BatchId, Chunk, ChunkId, Course, ItemNo, Place, State
+from holdfast.core.model import BatchId, BatchMode, Chunk, ChunkId, ItemNo, ItemState, State
 from holdfast.core.states import checkpoint
 
 NOW = 1_700_000_000.0
@@ -63,18 +63,18 @@ def test_a_planned_wait_is_not_standing_still(grace: int, later: int, dropped: b
 @pytest.mark.promise("A9")
 def test_begun_is_told_by_the_chain_of_the_chunk_and_never_by_its_fence() -> None:
     rest = Chunk(id=ChunkId(2), batch=BatchId(1), parent=ChunkId(1), lo=ItemNo(5), hi=ItemNo(9), fence=7)
-    assert not begun(rest, Place())
-    assert begun(rest, Place(stage=1))
-    assert begun(msgspec.structs.replace(rest, seq=1), Place())
+    assert not begun(rest, ItemState())
+    assert begun(rest, ItemState(stage=1))
+    assert begun(msgspec.structs.replace(rest, seq=1), ItemState())
 
 
 @pytest.mark.promise("A9")
 @given(
     state=st.sampled_from([State.DONE, State.SKIPPED, State.CANCELLED, State.DEAD]),
-    course=st.sampled_from(Course),
+    course=st.sampled_from(BatchMode),
     idle=st.integers(0, 10**9),
 )
-def test_what_is_settled_is_never_an_orphan(state: State, course: Course, idle: int) -> None:
+def test_what_is_settled_is_never_an_orphan(state: State, course: BatchMode, idle: int) -> None:
     found = kind(OrphanFacts(state=state, course=course, progressed_at=NOW - idle))
     assert found not in (OrphanKind.STUCK, OrphanKind.STRANDED)
     assert found is None or state is State.DEAD
@@ -92,14 +92,14 @@ def test_a_dead_letter_is_unanswered_past_its_age_limit_and_not_at_it(age: int, 
 def test_in_a_cancelled_batch_what_is_pending_is_stranded_at_once() -> None:
     for held in (False, True):
         facts = OrphanFacts(
-            state=State.PENDING, course=Course.CANCELLED, progressed_at=NOW, is_held=held, written_at=NOW
+            state=State.PENDING, course=BatchMode.CANCELLED, progressed_at=NOW, is_held=held, written_at=NOW
         )
         assert kind(facts) is OrphanKind.STRANDED
-    assert kind(OrphanFacts(state=State.PENDING, course=Course.PAUSED, progressed_at=NOW)) is None
+    assert kind(OrphanFacts(state=State.PENDING, course=BatchMode.PAUSED, progressed_at=NOW)) is None
 
 
 PLACES = st.builds(
-    Place,
+    ItemState,
     stage=st.integers(0, STAGES - 1),
     epoch=st.integers(0, 5),
     attempt=st.integers(0, 5),
@@ -114,9 +114,9 @@ PLACES = st.builds(
 
 @pytest.mark.promise("A11", "A15")
 @given(PLACES)
-def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: Place) -> None:
+def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: ItemState) -> None:
     after = resolve_orphan(place, Strategy.REQUEUE, stages=STAGES, reason="again")
-    assert isinstance(after, Place)
+    assert isinstance(after, ItemState)
     assert (after.stage, after.epoch, after.attempt) == (place.stage, place.epoch, place.attempt)
     if place.requeues < REQUEUES:
         assert (after.state, after.due, after.used) == (State.PENDING, 0.0, 0.0)
@@ -128,10 +128,10 @@ def test_a_requeue_keeps_the_checkpoint_and_is_capped(place: Place) -> None:
 
 @pytest.mark.promise("A15")
 def test_the_count_of_requeues_begins_again_with_progress() -> None:
-    place = Place()
+    place = ItemState()
     for _ in range(REQUEUES):
         again = resolve_orphan(place, Strategy.REQUEUE, stages=STAGES, reason="again")
-        assert isinstance(again, Place)
+        assert isinstance(again, ItemState)
         place = again
     assert place.requeues == REQUEUES
     assert checkpoint(place, 1, STAGES).requeues == 0
@@ -139,19 +139,23 @@ def test_the_count_of_requeues_begins_again_with_progress() -> None:
 
 @pytest.mark.promise("A12")
 @given(PLACES, st.sampled_from([(Strategy.FAIL, "orphaned"), (Strategy.REVIEW, "review")]))
-def test_failing_and_reviewing_change_the_state_and_not_the_position(place: Place, how: tuple[Strategy, str]) -> None:
+def test_failing_and_reviewing_change_the_state_and_not_the_position(
+    place: ItemState, how: tuple[Strategy, str]
+) -> None:
     after = resolve_orphan(place, how[0], stages=STAGES, reason="nobody knows")
-    assert isinstance(after, Place)
+    assert isinstance(after, ItemState)
     assert (after.state, after.code, after.reason) == (State.DEAD, how[1], "nobody knows")
     assert (after.stage, after.epoch, after.attempt, after.due) == (place.stage, place.epoch, place.attempt, 0.0)
 
 
 def test_a_cancelled_batch_takes_nothing_up_again() -> None:
-    assert "cancelled" in str(resolve_orphan(Place(), Strategy.REQUEUE, stages=1, reason="x", course=Course.CANCELLED))
+    assert "cancelled" in str(
+        resolve_orphan(ItemState(), Strategy.REQUEUE, stages=1, reason="x", course=BatchMode.CANCELLED)
+    )
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("state", [State.DONE, State.DEAD, State.SKIPPED, State.CANCELLED])
 def test_only_what_is_pending_can_be_resolved(strategy: Strategy, state: State) -> None:
     with pytest.raises(UsageError):
-        resolve_orphan(Place(state=state), strategy, stages=1, reason="x")
+        resolve_orphan(ItemState(state=state), strategy, stages=1, reason="x")

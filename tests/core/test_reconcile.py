@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import canonical, course
 from holdfast.core.limits import REWINDS
-from holdfast.core.model import Batch, BatchId, Course, Place, State
+from holdfast.core.model import Batch, BatchId, BatchMode, ItemState, State
 from holdfast.core.verify import (
     GONE,
     REMEDIES,
@@ -39,20 +39,20 @@ def as_recorded(stages: Iterable[int]) -> dict[int, Inspection]:
 
 
 @st.composite
-def items(draw: st.DrawFn) -> tuple[Place, dict[int, Inspection]]:
+def items(draw: st.DrawFn) -> tuple[ItemState, dict[int, Inspection]]:
     """An item with the rows that the store has for it, all of them as recorded; perhaps it went back before."""
     state = draw(STATES)
     stage = STAGES if state is State.DONE else draw(st.integers(0, STAGES - 1))
     furthest = draw(st.integers(stage, STAGES))
     by_hand = draw(st.booleans()) and state is State.DONE
     rows = range(STAGES - 1, STAGES) if by_hand else range(furthest)
-    return Place(state=state, stage=stage), as_recorded(rows)
+    return ItemState(state=state, stage=stage), as_recorded(rows)
 
 
 @pytest.mark.promise("A14", "P5")
 @PROPERTY
 @given(items())
-def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place, dict[int, Inspection]]) -> None:
+def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[ItemState, dict[int, Inspection]]) -> None:
     place, rows = one
     assert list(judge(place, STAGES, rows)) == []
 
@@ -61,7 +61,7 @@ def test_an_item_whose_outputs_are_as_recorded_gives_no_finding(one: tuple[Place
 @PROPERTY
 @given(items(), st.dictionaries(st.integers(0, STAGES - 1), st.tuples(DOUBTS, REASONS)))
 def test_every_planted_difference_is_found_and_nothing_else(
-    one: tuple[Place, dict[int, Inspection]], planted: dict[int, tuple[Verdict, str]]
+    one: tuple[ItemState, dict[int, Inspection]], planted: dict[int, tuple[Verdict, str]]
 ) -> None:
     place, rows = one
     planted = {stage: said for stage, said in planted.items() if stage in rows}
@@ -79,7 +79,7 @@ def test_every_planted_difference_is_found_and_nothing_else(
 def test_an_output_that_the_store_lost_is_missing_from_what_rests_on_it(state: State) -> None:
     stage = STAGES if state is State.DONE else 2
     rows = as_recorded(range(stage - 1))
-    found = [(at, what) for at, what, _ in judge(Place(state=state, stage=stage), STAGES, rows)]
+    found = [(at, what) for at, what, _ in judge(ItemState(state=state, stage=stage), STAGES, rows)]
     assert found == ([(stage - 1, What.MISSING)] if state in (State.DONE, State.PENDING) else [])
 
 
@@ -93,7 +93,7 @@ def reconciliation(counts: Recorded, **facts: Any) -> Reconciliation:
         "expected": Expected(admitted=counts.total, read=True), "recorded": counts, "observed": Observed(how="quick"),
         "found": {}, "findings": [], **facts,
     }  # fmt: skip
-    mode = told.pop("course", Course.OPEN)
+    mode = told.pop("course", BatchMode.OPEN)
     batch = Batch(id=BatchId(1), name="b", pipeline="p", definition=b"", opened_at=0, admitted=2, course=mode)
     return conclude(batch, told.pop("chunks", [chunk()]), **told)
 
@@ -142,7 +142,7 @@ def test_what_the_journal_keeps_has_numbers_and_no_keys_and_is_the_same_for_the_
 def test_how_a_batch_ended() -> None:
     assert reconciliation(Recorded(done=2)).end == "complete"
     assert reconciliation(Recorded(done=2, dead=1)).end == "complete with dead letters"
-    assert reconciliation(Recorded(done=2, cancelled=1), course=Course.CANCELLED).end == "cancelled"
+    assert reconciliation(Recorded(done=2, cancelled=1), course=BatchMode.CANCELLED).end == "cancelled"
 
 
 def test_every_kind_of_finding_says_what_to_do() -> None:
@@ -151,7 +151,7 @@ def test_every_kind_of_finding_says_what_to_do() -> None:
 
 
 def test_an_item_that_went_back_too_often_is_buried() -> None:
-    place = Place(state=State.DONE, stage=2)
+    place = ItemState(state=State.DONE, stage=2)
     for turn in range(REWINDS):
         place = rewound(place, 1, 2, reason="gone")
         assert (place.state, place.stage, place.epoch, place.rewinds) == (State.PENDING, 1, turn + 1, turn + 1)

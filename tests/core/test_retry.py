@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model import Item, Place
+from holdfast.core.model import Item, ItemState
 from holdfast.core.retry import GiveUp, Policy, TryAgain, backoff, deadline, decide, wait_is_over
 from holdfast.core.settle import settle
 from tests.core.made import DRAWS, NOW, PROPERTY, failed, item
@@ -52,14 +52,14 @@ def test_the_cap_grows_from_4_to_30_seconds_and_the_draw_decides_below_it() -> N
 @given(draw=DRAWS, after=st.floats(0.0, 5000.0))
 def test_a_wait_the_other_side_asked_for_is_kept_and_only_the_back_off_is_charged(draw: float, after: float) -> None:
     own = backoff(Policy(), 1, draw)
-    answer = decide(Place(), failed(item(), draw=draw, after=after), Policy(), spent=0)
+    answer = decide(ItemState(), failed(item(), draw=draw, after=after), Policy(), spent=0)
     assert isinstance(answer, TryAgain)
     assert (answer.wait, answer.charged) == (pytest.approx(max(own, after)), own)
 
 
 def test_waits_that_were_asked_for_end_where_deferrals_end() -> None:
-    assert isinstance(decide(Place(), failed(item(), after=3600.0), Policy(), spent=0), TryAgain)
-    given_up = decide(Place(deferred=86_000.0), failed(item(), after=3600.0), Policy(), spent=0)
+    assert isinstance(decide(ItemState(), failed(item(), after=3600.0), Policy(), spent=0), TryAgain)
+    given_up = decide(ItemState(deferred=86_000.0), failed(item(), after=3600.0), Policy(), spent=0)
     assert isinstance(given_up, GiveUp)
     assert "86400 s" in given_up.why
 
@@ -68,7 +68,7 @@ def test_waits_that_were_asked_for_end_where_deferrals_end() -> None:
 @PROPERTY
 @given(policy=POLICIES, attempt=st.integers(0, 9), draw=DRAWS)
 def test_a_permanent_failure_is_never_tried_again(policy: Policy, attempt: int, draw: float) -> None:
-    place = Place(attempt=attempt)
+    place = ItemState(attempt=attempt)
     answer = decide(place, failed(item(), transient=False, draw=draw), policy, spent=0)
     assert answer == GiveUp("permanent")
 
@@ -76,7 +76,7 @@ def test_a_permanent_failure_is_never_tried_again(policy: Policy, attempt: int, 
 @pytest.mark.promise("E7")
 def test_the_third_transient_failure_in_a_row_is_the_last() -> None:
     first, second, third = (
-        decide(Place(attempt=attempt, used=9.0 if attempt else 0.0), failed(item()), Policy(), spent=0)
+        decide(ItemState(attempt=attempt, used=9.0 if attempt else 0.0), failed(item()), Policy(), spent=0)
         for attempt in range(3)
     )
     assert isinstance(first, TryAgain)
@@ -86,15 +86,15 @@ def test_the_third_transient_failure_in_a_row_is_the_last() -> None:
 
 @pytest.mark.promise("E7")
 def test_a_deadline_is_what_is_left_of_the_time_from_when_the_next_attempt_is_due() -> None:
-    assert deadline(Place(), Policy(), NOW) == 0.0
-    assert deadline(Place(used=100.0, due=NOW + 20), Policy(), NOW) == NOW + 820
-    assert deadline(Place(used=100.0), Policy(), NOW) == NOW + 800
+    assert deadline(ItemState(), Policy(), NOW) == 0.0
+    assert deadline(ItemState(used=100.0, due=NOW + 20), Policy(), NOW) == NOW + 820
+    assert deadline(ItemState(used=100.0), Policy(), NOW) == NOW + 800
 
 
 @pytest.mark.promise("E7")
 @pytest.mark.parametrize(("late", "again"), [(0.0, True), (0.001, False)])
 def test_an_attempt_and_its_back_off_may_use_all_of_the_time_and_no_more(late: float, again: bool) -> None:
-    place = Place(attempt=1, used=896.0 + late)
+    place = ItemState(attempt=1, used=896.0 + late)
     answer = decide(place, failed(item(), draw=0.0, seconds=2.0), Policy(), spent=0)
     assert isinstance(answer, TryAgain) == again
 
@@ -127,7 +127,7 @@ def test_a_wait_that_a_clock_set_back_makes_longer_than_twice_is_over(due: float
     ("money", "spent", "again"), [(None, 10**18, True), (10, 9, True), (10, 10, False), (10, 11, False), (0, 0, False)]
 )
 def test_an_item_whose_money_is_used_up_is_not_tried_again(money: int | None, spent: int, again: bool) -> None:
-    answer = decide(Place(), failed(item()), Policy(money=money), spent=spent)
+    answer = decide(ItemState(), failed(item()), Policy(money=money), spent=spent)
     assert isinstance(answer, TryAgain) == again
     assert again or "money" in answer.why
 

@@ -14,7 +14,7 @@ from holdfast.core import journal
 from holdfast.core.canonical import digest
 from holdfast.core.errors import Permanent, UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
-from holdfast.core.model import BatchId, ChunkId, Counts, Item, Output, Place, State
+from holdfast.core.model import BatchId, ChunkId, Counts, Item, ItemState, Output, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Settled, commit, settle
@@ -29,7 +29,7 @@ def settled(*outcomes: Outcome, stages: int = STAGES, now: float = NOW) -> Settl
     return settle(outcomes, stages=stages, policies=POLICIES[:stages], now=now)
 
 
-def places(result: Settled) -> dict[int, Place]:
+def places(result: Settled) -> dict[int, ItemState]:
     return {move.n: move.place for move in result.moves}
 
 
@@ -42,7 +42,7 @@ def test_a_plain_item_whose_stage_succeeded_goes_on_and_leaves_no_place_behind()
     assert result.outputs == [Output(4, 0, 0, b'"text"')]
     assert (result.moves, result.attempts, result.spends) == ([], [], [])
     (onward,) = result.onward
-    assert (onward.place, onward.plain, onward.input) == (Place(stage=1), True, b'"text"')
+    assert (onward.place, onward.plain, onward.input) == (ItemState(stage=1), True, b'"text"')
     assert result.counts == Counts(attempts=1, seconds=0.5)
     assert not result.advanced[0].finished
 
@@ -118,7 +118,7 @@ def test_a_disk_that_fails_is_not_held_against_the_item() -> None:
 
 @pytest.mark.promise("E7")
 def test_deferring_costs_no_attempt_and_leaves_the_budgets_alone() -> None:
-    before = Place(stage=2, attempt=1, used=50.0, spent=4)
+    before = ItemState(stage=2, attempt=1, used=50.0, spent=4)
     one = item(4, plain=False, stage=2, attempt=1, used=50.0, spent=4)
     result = settled(deferred(one, wait=60.0, usd=3))
     (after,) = places(result).values()
@@ -161,7 +161,7 @@ def test_the_time_that_attempts_take_counts_from_the_beginning_of_the_first() ->
     """An item has 15 minutes at a stage: attempts that take ten each leave no time for a third."""
     policies = [Policy(attempts=9)]
 
-    def attempt(one: Item, seconds: float, now: float) -> Place:
+    def attempt(one: Item, seconds: float, now: float) -> ItemState:
         (moved,) = settle([failed(one, seconds=seconds)], stages=1, policies=policies, now=now).moves
         return moved.place
 
@@ -214,7 +214,7 @@ def test_what_was_lost_goes_back_in_the_next_epoch_and_the_fourth_time_it_is_bur
     for turn in range(1, REWINDS + 1):
         result = settled(lost(one, to_stage=1))
         (after,) = places(result).values()
-        assert after == Place(stage=1, epoch=turn, rewinds=turn, reason="the output is gone")
+        assert after == ItemState(stage=1, epoch=turn, rewinds=turn, reason="the output is gone")
         told = result.attempts[0]
         assert (told.outcome, told.stage, told.to_stage, told.attempt) == ("rewind", 2, 1, 0)
         assert (result.counts, result.onward) == (Counts(), [])
@@ -267,7 +267,7 @@ def test_plain_items_and_others_advance_together_in_columns_that_line_up() -> No
     assert list(array("f", columns.queued)) == [0.25] * 4
     assert list(array("H", columns.attempts)) == [1, 3, 1, 1]
     assert list(array("H", columns.epochs)) == [0, 0, 4, 0]
-    assert places(result) == {3: Place(stage=1), 5: Place(stage=1, epoch=4, rewinds=1)}
+    assert places(result) == {3: ItemState(stage=1), 5: ItemState(stage=1, epoch=4, rewinds=1)}
     assert [(one.n, one.place.stage, one.plain) for one in result.onward] == [
         (9, 1, True), (3, 1, False), (5, 1, False), (4, 1, True),
     ]  # fmt: skip
@@ -289,7 +289,7 @@ def test_each_stage_is_told_apart() -> None:
 
 def test_the_finished_ones_that_left_the_plain_way_get_a_place_at_the_end() -> None:
     result = settled(done(item(0, stage=2)), done(item(1, plain=False, stage=2, attempt=1, epoch=1)))
-    assert places(result) == {1: Place(stage=3, state=State.DONE, epoch=1)}
+    assert places(result) == {1: ItemState(stage=3, state=State.DONE, epoch=1)}
 
 
 @pytest.mark.promise("E8")
@@ -394,7 +394,7 @@ def test_every_outcome_is_counted_once_told_once_and_leads_where_it_should(happe
     }
     assert sorted(one.n for one in result.onward) == sorted(still)
     for one in result.onward:
-        assert one.place == moved.get(one.n, Place(stage=one.place.stage))
+        assert one.place == moved.get(one.n, ItemState(stage=one.place.stage))
 
 
 def spent_by(outcome: Outcome) -> int:
@@ -410,7 +410,7 @@ def check_columns(each: journal.Advanced) -> None:
     assert len(each.attempts) in (0, 2 * size)
 
 
-def check_move(before: Place, after: Place, state: State) -> None:
+def check_move(before: ItemState, after: ItemState, state: State) -> None:
     """Forward by a stage at most within an epoch, back only in the next one."""
     assert after.state is state
     if after.epoch == before.epoch:

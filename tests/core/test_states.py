@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError, Permanent, UsageError
-from holdfast.core.model import START, Place, State
+from holdfast.core.model import START, ItemState, State
 from holdfast.core.states import RULES, TABLE, Leads, Transition, checkpoint, move, on_plain_way, refused
 from tests.core.made import PROPERTY
 
@@ -90,7 +90,7 @@ TOLD = {
 """What a caller may say with a step; a renewal that is refused may say more than one that is not."""
 
 
-def facts_of(place: Place) -> dict[str, object]:
+def facts_of(place: ItemState) -> dict[str, object]:
     return {name: getattr(place, name) for name in FRESH}
 
 
@@ -120,7 +120,7 @@ def test_the_table_is_the_law() -> None:
 def test_a_step_leads_from_a_state_to_a_state_or_nowhere(step: Transition) -> None:
     here = 2 if step is Transition.FINISH else 1
     for before, to in itertools.product(State, State):
-        place = Place(stage=here, state=before, epoch=4)
+        place = ItemState(stage=here, state=before, epoch=4)
         target = stage_after(step, to, here)
         if before in LAW[step][0] and to in LAW[step][1]:
             after = move(place, step, to=to, stage=target, stages=STAGES)
@@ -145,7 +145,7 @@ def test_each_step_has_its_own_stages_to_lead_to(step: Transition, to: State) ->
             (Transition.RENEW, PENDING): target == 0,
             (Transition.RENEW, DEAD): target == 0,
         }.get((step, to), 0 <= target <= stage if step in BACK else target == stage)
-        place = Place(stage=stage, state=before)
+        place = ItemState(stage=stage, state=before)
         if legal:
             assert move(place, step, to=to, stage=target, stages=STAGES).stage == target
         else:
@@ -156,7 +156,7 @@ def test_each_step_has_its_own_stages_to_lead_to(step: Transition, to: State) ->
 @pytest.mark.parametrize("step", MOVED)
 def test_where_a_step_leaves_no_choice_the_stage_need_not_be_given(step: Transition) -> None:
     before, after = (min(states) for states in LAW[step])
-    place = Place(stage=2 if after is DONE else 1, state=before)
+    place = ItemState(stage=2 if after is DONE else 1, state=before)
     if step in BACK:
         with pytest.raises(UsageError, match="give it"):
             move(place, step, to=after, stages=STAGES)
@@ -167,7 +167,7 @@ def test_where_a_step_leaves_no_choice_the_stage_need_not_be_given(step: Transit
 @pytest.mark.promise("A2")
 @pytest.mark.parametrize("step", sorted(BACK))
 def test_what_is_done_goes_back_to_a_stage_that_there_is(step: Transition) -> None:
-    place = Place(stage=STAGES, state=DONE)
+    place = ItemState(stage=STAGES, state=DONE)
     with pytest.raises(UsageError, match="there is no stage 3"):
         move(place, step, stage=STAGES, stages=STAGES)
 
@@ -175,7 +175,7 @@ def test_what_is_done_goes_back_to_a_stage_that_there_is(step: Transition) -> No
 @pytest.mark.parametrize(("step", "to"), FACTS)
 def test_each_step_resets_what_the_law_says_and_nothing_else(step: Transition, to: State) -> None:
     here = 2 if to is DONE else 1
-    place = Place(stage=here, state=min(LAW[step][0]), epoch=4, rewinds=1, **USED)
+    place = ItemState(stage=here, state=min(LAW[step][0]), epoch=4, rewinds=1, **USED)
     after = move(place, step, to=to, stage=stage_after(step, to, here), stages=STAGES)
     assert {**facts_of(after), "rewinds": after.rewinds} == FACTS[step, to]
 
@@ -187,7 +187,7 @@ def test_the_law_of_facts_has_every_row() -> None:
 @pytest.mark.parametrize(("step", "to"), FACTS)
 def test_a_step_sets_no_fact_that_is_not_its_own(step: Transition, to: State) -> None:
     here = 2 if to is DONE else 1
-    place, rule = Place(stage=here, state=min(LAW[step][0])), RULES[step][to]
+    place, rule = ItemState(stage=here, state=min(LAW[step][0])), RULES[step][to]
     where = {"to": to, "stage": stage_after(step, to, here), "stages": STAGES}
     for name, value in {**USED, "rewinds": 7}.items():
         if name in rule.takes:
@@ -199,7 +199,7 @@ def test_a_step_sets_no_fact_that_is_not_its_own(step: Transition, to: State) ->
 
 def test_a_new_item_is_pending_at_the_first_stage_or_a_dead_letter() -> None:
     assert (START.state, START.stage, START.epoch) == (PENDING, 0, 0)
-    assert refused(code="invalid", reason="no key") == Place(state=DEAD, code="invalid", reason="no key")
+    assert refused(code="invalid", reason="no key") == ItemState(state=DEAD, code="invalid", reason="no key")
 
 
 @pytest.mark.parametrize("stages", [1, STAGES])
@@ -216,16 +216,16 @@ def test_the_plain_way_is_the_rows_that_are_marked_as_plain(stages: int) -> None
 @pytest.mark.promise("A2")
 @pytest.mark.parametrize(("stage", "reached"), [(0, 2), (0, 3), (1, 3), (2, 4), (3, 4), (0, 10**9)])
 def test_a_jump_over_a_stage_is_a_permanent_failure_and_changes_nothing(stage: int, reached: int) -> None:
-    place = Place(stage=stage, **USED)
+    place = ItemState(stage=stage, **USED)
     with pytest.raises(Permanent, match=f"stage {stage}.*stage {reached}") as caught:
         checkpoint(place, reached, STAGES)
     assert caught.value.code == "illegal_jump"
-    assert place == Place(stage=stage, **USED)
+    assert place == ItemState(stage=stage, **USED)
 
 
 @pytest.mark.promise("A2")
 def test_a_stage_leads_to_the_next_and_the_last_one_to_the_end() -> None:
-    place = Place()
+    place = ItemState()
     for reached in range(1, STAGES + 1):
         place = checkpoint(place, reached, STAGES)
         assert (place.stage, place.state) == (reached, DONE if reached == STAGES else PENDING)
@@ -235,14 +235,14 @@ def test_a_stage_leads_to_the_next_and_the_last_one_to_the_end() -> None:
 @pytest.mark.parametrize("state", State)
 def test_reaching_what_was_reached_before_changes_nothing(state: State) -> None:
     for stage, reached in itertools.product(range(STAGES + 1), range(-2, STAGES + 1)):
-        place = Place(stage=stage, state=state, **USED)
+        place = ItemState(stage=stage, state=state, **USED)
         if reached <= stage:
             assert checkpoint(place, reached, STAGES) is place
 
 
 @pytest.mark.promise("A3")
 def test_a_second_checkpoint_does_not_use_up_the_attempts_of_the_next_stage() -> None:
-    place = checkpoint(Place(), 1, STAGES)
+    place = checkpoint(ItemState(), 1, STAGES)
     waiting = move(place, Transition.RETRY, stages=STAGES, attempt=2, due=40.0, wait=3.0, code="http_503")
     assert checkpoint(waiting, 1, STAGES) == waiting
 
@@ -251,11 +251,11 @@ def test_a_second_checkpoint_does_not_use_up_the_attempts_of_the_next_stage() ->
 @pytest.mark.parametrize("state", [DONE, SKIPPED, DEAD, CANCELLED])
 def test_a_settled_item_reaches_no_further_stage(state: State) -> None:
     with pytest.raises(UsageError, match=f"{state}: only pending can"):
-        checkpoint(Place(stage=1, state=state), 2, STAGES)
+        checkpoint(ItemState(stage=1, state=state), 2, STAGES)
 
 
 def test_a_checkpoint_gives_the_next_stage_a_fresh_budget_and_keeps_the_epoch() -> None:
-    after = checkpoint(Place(epoch=2, rewinds=1, **USED), 1, STAGES)
+    after = checkpoint(ItemState(epoch=2, rewinds=1, **USED), 1, STAGES)
     assert facts_of(after) == FRESH
     assert (after.epoch, after.rewinds) == (2, 1)
 
@@ -264,14 +264,14 @@ def test_a_checkpoint_gives_the_next_stage_a_fresh_budget_and_keeps_the_epoch() 
 @pytest.mark.parametrize("step", [Transition.RESET, Transition.REWIND])
 @pytest.mark.parametrize("state", [PENDING, DONE])
 def test_going_back_opens_an_epoch_and_resets_the_attempts(step: Transition, state: State) -> None:
-    place = Place(stage=2, state=state, epoch=4, rewinds=1, **USED)
+    place = ItemState(stage=2, state=state, epoch=4, rewinds=1, **USED)
     after = move(place, step, stage=1, stages=STAGES, reason="the output is gone")
     assert (after.stage, after.state, after.epoch) == (1, PENDING, 5)
     assert facts_of(after) == {**FRESH, "reason": "the output is gone"}
 
 
 def test_rewinds_are_counted_and_a_reset_begins_to_count_anew() -> None:
-    place = Place()
+    place = ItemState()
     for _ in range(2):
         place = move(place, Transition.REWIND, stage=0, stages=STAGES, reason="x")
     assert place.rewinds == 2
@@ -279,9 +279,9 @@ def test_rewinds_are_counted_and_a_reset_begins_to_count_anew() -> None:
 
 
 def test_a_step_changes_only_the_facts_it_is_given() -> None:
-    place = Place(stage=1, epoch=2, rewinds=1, **USED)
+    place = ItemState(stage=1, epoch=2, rewinds=1, **USED)
     after = move(place, Transition.DEFER, stages=STAGES, due=99.0)
-    assert after == Place(stage=1, epoch=2, rewinds=1, **{**USED, "due": 99.0})
+    assert after == ItemState(stage=1, epoch=2, rewinds=1, **{**USED, "due": 99.0})
 
 
 REQUESTS = st.one_of(
@@ -293,7 +293,7 @@ REQUESTS = st.one_of(
 )
 
 
-def asked(place: Place, request: tuple) -> Place:
+def asked(place: ItemState, request: tuple) -> ItemState:
     """The place after a request, sensible or not; a refused one leads nowhere."""
     try:
         match request:
@@ -312,7 +312,7 @@ def asked(place: Place, request: tuple) -> Place:
 @PROPERTY
 @given(st.lists(REQUESTS, max_size=30))
 def test_within_an_epoch_the_stage_never_decreases_whatever_is_asked(requests: list[tuple]) -> None:
-    place = Place()
+    place = ItemState()
     for request in requests:
         after = asked(place, request)
         if after.epoch == place.epoch:
@@ -331,4 +331,4 @@ def test_within_an_epoch_the_stage_never_decreases_whatever_is_asked(requests: l
 def test_a_transition_with_two_ends_is_told_which(transition: Transition) -> None:
     before, _ = LAW[transition]
     with pytest.raises(UsageError, match=" or "):
-        move(Place(state=min(before)), transition, stages=2)
+        move(ItemState(state=min(before)), transition, stages=2)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.limits import REWINDS, UNDO_ITEMS, UNDO_SHARE
-from holdfast.core.model import Place, State
+from holdfast.core.model import ItemState, State
 from holdfast.core.verify import (
     GoesBack,
     Inspection,
@@ -88,7 +88,7 @@ def test_nothing_is_asked_of_an_item_at_its_first_stage() -> None:
 @given(st.integers(0, 5), st.integers(0, REWINDS + 2), st.integers(0, 9))
 @pytest.mark.promise("A6", "A15")
 def test_going_back_is_a_new_epoch_and_ends_after_three_times(stage: int, rewinds: int, epoch: int) -> None:
-    place = Place(stage=5, state=State.DONE, epoch=epoch, rewinds=rewinds, attempt=0)
+    place = ItemState(stage=5, state=State.DONE, epoch=epoch, rewinds=rewinds, attempt=0)
     after = rewound(place, min(stage, 4), 5, reason="gone")
     assert after.epoch == epoch + 1
     if rewinds < REWINDS:
@@ -110,7 +110,7 @@ def test_a_tenth_of_a_hundred_or_more_is_too_much(bad: int, good: int) -> None:
 
 
 def test_an_item_may_have_been_tried_under_another_grant_or_before_in_this_one() -> None:
-    assert not may_have_been_tried(Place(stage=3), resumed=False)
-    assert may_have_been_tried(Place(stage=3), resumed=True)
-    assert may_have_been_tried(Place(attempt=1), resumed=False)
-    assert may_have_been_tried(Place(epoch=1), resumed=False)
+    assert not may_have_been_tried(ItemState(stage=3), resumed=False)
+    assert may_have_been_tried(ItemState(stage=3), resumed=True)
+    assert may_have_been_tried(ItemState(attempt=1), resumed=False)
+    assert may_have_been_tried(ItemState(epoch=1), resumed=False)

@@ -12,9 +12,9 @@ from holdfast.core.canonical import key_text
 from holdfast.core.course import batch_finished, to_steer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Spend
-from holdfast.core.model import Act, Batch, Change, Chunk, Claim, Course, Place, State, StoredItem, Want
+from holdfast.core.model import Act, Batch, BatchMode, Change, Chunk, Claim, ClaimRequest, ItemState, State, StoredItem
 from holdfast.core.states import Transition, move
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, doctor, operations
 from holdfast.stores.base import find_batch, find_items
 from holdfast.stores.sqlite import SqliteStore
@@ -25,7 +25,7 @@ FILES = ("", "-wal", "-fence")
 PAGE = 4096
 FRAME = 24 + PAGE
 LOG_HEADER = 32
-BY = By(actor="ada", reason="because")
+BY = Actor(name="ada", reason="because")
 Facts = dict[Any, Any]
 
 
@@ -128,10 +128,10 @@ def end(world: World) -> None:
     """A batch of which nothing is left: given an end, paused, finished, cancelled, sealed; and heard of."""
     store = world.store
     world.add(*range(4))
-    for course, ends_at in ((Course.OPEN, 1.8e9), (Course.PAUSED, 1.8e9), (Course.OPEN, 1.8e9)):
+    for course, ends_at in ((BatchMode.OPEN, 1.8e9), (BatchMode.PAUSED, 1.8e9), (BatchMode.OPEN, 1.8e9)):
         store.amend(world.id, to_steer(course, reason="so", ends_at=ends_at), actor="ada")
     world.finish()
-    store.amend(world.id, to_steer(Course.CANCELLED, reason="so", ends_at=1.9e9), actor="ada")
+    store.amend(world.id, to_steer(BatchMode.CANCELLED, reason="so", ends_at=1.9e9), actor="ada")
     store.seal(world.id, actor="ada", reconciliation=b"{}", events=[batch_finished("cancelled", {"done": 4})])
     store.delivered("clerk", 3)
 
@@ -166,7 +166,7 @@ def next_claim(path: Path) -> Facts:
 
 def claimed(store: SqliteStore) -> Facts:
     """What a worker is given that comes now: the way there leads through an index of its own."""
-    wants = [Want(batch=batch.id, owner=OWNER, limit=3, seconds=30.0) for batch in store.batches()]
+    wants = [ClaimRequest(batch=batch.id, owner=OWNER, limit=3, seconds=30.0) for batch in store.batches()]
     claims = [answer for want in wants if isinstance(answer := store.claim(want), Claim)]
     return {("claim", claim.batch): (claim.lo, claim.hi, claim.pending) for claim in claims}
 
@@ -188,7 +188,7 @@ def plain_chunk(chunk: Chunk) -> Chunk:
     )  # fmt: skip
 
 
-def plain_place(place: Place) -> Place:
+def plain_place(place: ItemState) -> ItemState:
     """Without what it used of its time budget, its planned wait, the money, the rewinds and the deferrals of its
     stage; the words of an act."""
     known = place.attempt > 0 or place.due > 0

@@ -38,12 +38,12 @@ def test_ranges_of_a_table_come_to_the_same_as_one_pass(url: str, folder: Path) 
 
     first = scan().run(progress=False)
     assert first.counts.dead == 1
-    from holdfast.runtime.acts import By
+    from holdfast.runtime.acts import Actor
     from holdfast.runtime.operate.operations import redrive
 
     again = scan()
     (batch,) = again.pipeline.store.batches("totals")
-    redrive(again.pipeline.store, batch, By(actor="ann", reason="again"))
+    redrive(again.pipeline.store, batch, Actor(name="ann", reason="again"))
     report = again.run(progress=False)
     assert report.result == sum(n * 10 for n in range(500))
     assert report.rows == 500

@@ -22,7 +22,7 @@ def address(backend: str, host: str = "nowhere.invalid") -> str:
 def test_the_fingerprint_is_of_the_logical_source_and_the_same_from_everywhere() -> None:
     one = hf.Table(address("postgresql+psycopg", "a.example"), "orders", cursor="at", key="id", where="total > 1")
     two = hf.Table("postgresql+psycopg://ann:other@b.example/shop", "orders", cursor="at", key=["id"],
-                   where="total  >\n 1", columns=["id"], page=7, settle="1m")  # fmt: skip
+                   where="total  >\n 1", columns=["id"], page=7, lateness="1m")  # fmt: skip
     assert one.describe() == two.describe()
     assert one.describe() == {"kind": "table", "database": "shop", "table": "orders", "cursor": "at", "key": ["id"],
                               "where": "total > 1", "nulls": "refuse"}  # fmt: skip

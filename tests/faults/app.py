@@ -24,7 +24,7 @@ import holdfast as hf
 from holdfast.core.course import to_reopen
 from holdfast.core.errors import CommitUnknown
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import definition
 from holdfast.runtime.engine.control import Control
 from holdfast.runtime.engine.ingester import Ingester
@@ -179,7 +179,7 @@ def read_in(parcels: hf.Pipeline, count: int) -> None:
 def redrive(given: argparse.Namespace) -> int:
     """An operator tries dead letters again."""
     store = open_store(STORE, must_exist=True)
-    by = By(actor="operator", reason="the scale is back")
+    by = Actor(name="operator", reason="the scale is back")
     result = operations.redrive(store, lookup.batch_named(store, BATCH), by, code=given.code)
     print(json.dumps(result.as_dict()))  # noqa: T201 - what the test reads
     return 0

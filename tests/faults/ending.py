@@ -10,7 +10,18 @@ import os
 from holdfast.core import canonical, journal
 from holdfast.core import course as events
 from holdfast.core.course import to_note, to_reopen, to_steer
-from holdfast.core.model import Act, Batch, Change, Claim, Course, Item, State, StoredItem, Want, chain_of_batch
+from holdfast.core.model import (
+    Act,
+    Batch,
+    BatchMode,
+    Change,
+    Claim,
+    ClaimRequest,
+    Item,
+    State,
+    StoredItem,
+    chain_of_batch,
+)
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
@@ -54,12 +65,12 @@ class Ending:
         self.store.close()
 
     def pause(self) -> None:
-        self.steer(Course.PAUSED)
+        self.steer(BatchMode.PAUSED)
 
     def resume(self) -> None:
-        self.steer(Course.OPEN)
+        self.steer(BatchMode.OPEN)
 
-    def steer(self, course: Course) -> Batch:
+    def steer(self, course: BatchMode) -> Batch:
         return self.store.amend(self.id, to_steer(course, reason="because"), actor=self.owner).batch
 
     def cancel(self) -> None:
@@ -72,10 +83,10 @@ class Ending:
                 stuck.n, stuck.key, stuck.place, strategy="re-enqueue", actor="clerk", reason="so"
             )
             self.act("requeued", stuck, Transition.REQUEUE, event)
-        self.steer(Course.CANCELLED)
+        self.steer(BatchMode.CANCELLED)
 
     def work(self) -> None:
-        claim = self.store.claim(Want(batch=self.id, owner=self.owner, limit=9, seconds=30.0))
+        claim = self.store.claim(ClaimRequest(batch=self.id, owner=self.owner, limit=9, seconds=30.0))
         assert isinstance(claim, Claim), claim
         outcomes = [_outcome(item) for item in self.store.load(claim, None, 9, 1 << 20)[:2]]
         settled = settle(outcomes, stages=1, policies=POLICIES, now=self.store.now())

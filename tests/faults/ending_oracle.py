@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast.core import course
-from holdfast.core.model import Course, State, chain_of_batch
+from holdfast.core.model import BatchMode, State, chain_of_batch
 from holdfast.runtime.operate import audit
 from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
@@ -25,7 +25,7 @@ def check(folder: Path, *, crashes: int) -> list[str]:
             compare(store, batch.id, replay(store, batch.id, ending.POLICIES))
         except Violation as violation:
             found.append(f"replay: {violation}")
-        if (batch.course, batch.sealed_at is not None) != (Course.CANCELLED, True):
+        if (batch.course, batch.sealed_at is not None) != (BatchMode.CANCELLED, True):
             found.append(f"the batch is {batch.course}, sealed at {batch.sealed_at}")
         told = ending.kinds(store, chain_of_batch(batch.id))
         if tuple(told) != ending.STORY:

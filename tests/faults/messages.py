@@ -10,7 +10,7 @@ from pathlib import Path
 
 import holdfast as hf
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from tests.faults.app import count_points
 
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         result = letters.process(number, batch=BATCH)
         print(json.dumps([number, result.state, result.output]), flush=True)  # noqa: T201 - what the test reads
         if given.amnesia:  # a receiver that remembers nothing
-            by = By(actor="nobody", reason="amnesia")
+            by = Actor(name="nobody", reason="amnesia")
             operations.reset(letters.store, lookup.batch_named(letters.store, BATCH), by, str(number))
     return 0
 

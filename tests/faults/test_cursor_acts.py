@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import Refused
-from holdfast.core.model import Course
+from holdfast.core.model import BatchMode
 from holdfast.runtime.operate import audit, state_document
 from holdfast.runtime.partitions import standings
 from holdfast.stores import faults
@@ -68,7 +68,7 @@ def test_an_act_that_was_killed_is_finished_by_the_same_command(
         before = {chunk.id: chunk.fence for chunk in store.chunks(store.batches()[0].id)}
         halfway = find_batch(store, "copy")
         if halfway is not None and halfway.admitted and rows(store, "copy") != [200, 200, 200, 100, 200]:
-            assert halfway.course is Course.PAUSED, "a run would take up what is half made"
+            assert halfway.course is BatchMode.PAUSED, "a run would take up what is half made"
         try:
             ACTS[act](store)
         except Refused:
@@ -84,7 +84,7 @@ def check(store: Store, act: str, where: str) -> None:
     name = "copy" if act == "clone" else "totals"
     assert rows(store, name) == expected, where
     (found,) = store.batches(name)
-    assert found.course is Course.OPEN, where
+    assert found.course is BatchMode.OPEN, where
     assert state_document.document(store, found)["partitions"]
     assert all(audit.verify(store, each).holds for each in store.batches()), where
     totals = Totals(store, ROWS, partitions=PARTS)

@@ -14,7 +14,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.model import chain_of_batch
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.partitions import span_of
 from holdfast.stores.base import each_checkpoint, each_entry, each_item, find_batch
@@ -354,7 +354,7 @@ def test_what_failed_at_half_of_its_range_does_the_other_half_and_nothing_else(
     done, failing = len(calls), False
     store = scan.pipeline.store
     (batch,) = store.batches(BATCH)
-    operations.redrive(store, batch, By(actor="operator", reason="it is mended"))
+    operations.redrive(store, batch, Actor(name="operator", reason="it is mended"))
     second = scan.run(progress=False)
     assert second.result == 1000
     assert calls[done:] == sorted(set(range(1000)) - set(calls[:done]))
@@ -403,6 +403,6 @@ def test_a_file_that_vanishes_is_told_and_once_it_is_back_the_scan_goes_on_at_it
     Path("away.csv").rename(SOURCE)
     store = scan.pipeline.store
     (batch,) = store.batches(BATCH)
-    operations.redrive(store, batch, By(actor="operator", reason="the disk is back"))
+    operations.redrive(store, batch, Actor(name="operator", reason="the disk is back"))
     assert scan.run(progress=False).result == 1000
     assert [n for n in calls if n >= 0] == list(range(1000)), "no row before the checkpoint came again"

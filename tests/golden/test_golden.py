@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.acts import change_of
-from holdfast.core.model import Act, Claim, Kind, State, Want
+from holdfast.core.model import Act, Claim, ClaimRequest, Kind, State
 from holdfast.core.states import Transition, move
 from holdfast.stores.open import open_store
 from tests.golden.answers import HERE, KINDS, ask, url_of
@@ -60,7 +60,9 @@ def test_chunks_of_a_golden_store_get_the_kinds_that_they_did_not_say(kind: str,
         change = change_of(item.n, item.place, after)
         act = Act(id=os.urandom(16), batch=totals.id, kind="again", actor="ada", reason="so", at_items=(change,))
         assert store.act(act) == [item.n]
-    claims = [store.claim(Want(batch=totals.id, owner="ada", limit=1, seconds=60.0)) for _ in store.chunks(totals.id)]
+    claims = [
+        store.claim(ClaimRequest(batch=totals.id, owner="ada", limit=1, seconds=60.0)) for _ in store.chunks(totals.id)
+    ]
     said = Counter(claim.kind for claim in claims if isinstance(claim, Claim))
     assert said == KINDS_OF_CHUNKS["totals"]
     store.close()

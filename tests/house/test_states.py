@@ -55,9 +55,9 @@ def test_only_the_table_writes_a_state() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Place(stage=1, state=State.DEAD)",
-        "model.Place(state=there)",
-        "Place(**facts)",
+        "ItemState(stage=1, state=State.DEAD)",
+        "model.ItemState(state=there)",
+        "ItemState(**facts)",
         "msgspec.structs.replace(place, state=State.DONE)",
         "replace(self.place, epoch=1, state=state)",
         "copy.replace(place, **{'state': State.DEAD})",
@@ -67,7 +67,7 @@ def test_a_state_that_is_written_is_seen(text: str) -> None:
     assert list(writes(ast.parse(text))) == [1]
 
 
-@pytest.mark.parametrize("text", ["Place(stage=1)", "replace(report, state='ended')", "replace(place, code='x')"])
+@pytest.mark.parametrize("text", ["ItemState(stage=1)", "replace(report, state='ended')", "replace(place, code='x')"])
 def test_what_writes_no_state_is_left_alone(text: str) -> None:
     assert not list(writes(ast.parse(text)))
 
@@ -79,8 +79,8 @@ def writes(tree: ast.Module) -> Iterator[int]:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         given = {keyword.arg: keyword.value for keyword in node.keywords}
-        spread = None in given and (name == "Place" or "state" in _keys(given[None]))
-        if name in ("Place", "replace") and (spread or not isinstance(given.get("state", QUOTED), ast.Constant)):
+        spread = None in given and (name == "ItemState" or "state" in _keys(given[None]))
+        if name in ("ItemState", "replace") and (spread or not isinstance(given.get("state", QUOTED), ast.Constant)):
             yield node.lineno
 
 

@@ -13,7 +13,7 @@ from tests.iofaults.siege import ADVICE, DEADLY
 
 ITEMS = 9
 """Enough for every fate of the script."""
-ERROR = "holdfast.core.errors."
+ERROR = "holdfast."
 
 
 class Besieged(Scene):

@@ -16,11 +16,11 @@ from typing import Any
 from holdfast.core import canonical, course, journal
 from holdfast.core.course import to_note
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Batch, Claim, Item, Want
+from holdfast.core.model import Batch, Claim, ClaimRequest, Item
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.sinks import Evidence, Files, Provenance
@@ -79,7 +79,7 @@ class Life:
         self.work(store, batch)
         if not was_redriven(store, batch):
             with self.verb("act"):
-                by = By(actor="operator", reason="it lives")
+                by = Actor(name="operator", reason="it lives")
                 done = operations.redrive(store, batch, by).changed
             self.ack("redriven", count=done)
             self.work(store, batch)
@@ -137,7 +137,7 @@ class Life:
 
     def claim(self, store: SqliteStore, batch: Batch) -> Any:
         with self.verb("claim"):
-            return store.claim(Want(batch=batch.id, owner=self.owner, limit=1, seconds=30.0))
+            return store.claim(ClaimRequest(batch=batch.id, owner=self.owner, limit=1, seconds=30.0))
 
     def advance(self, store: SqliteStore, batch: Batch, claim: Claim, items: list[Item], version: int) -> list[Item]:
         """All items one stage further, in one commit; returns those that go on."""

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core import cursor
-from holdfast.core.model import Batch, Claim, Item, Receipt, Want
+from holdfast.core.model import Batch, Claim, ClaimRequest, Item, Receipt
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.partitions import standings
 from holdfast.runtime.scan.scan import Scan
 from holdfast.stores.base import Store
 from holdfast.testing.rows import Rows
 
-BY = By(actor="ada", reason="because")
+BY = Actor(name="ada", reason="because")
 
 
 class Totals:
@@ -54,7 +54,7 @@ class Totals:
 
     def claim(self, owner: str = "host/boot/ns/1/2/ann", batch: str = "totals") -> Claim:
         """A grant to somebody who is not this process."""
-        answer = self.store.claim(Want(batch=self.batch(batch).id, owner=owner, limit=1, seconds=30.0))
+        answer = self.store.claim(ClaimRequest(batch=self.batch(batch).id, owner=owner, limit=1, seconds=30.0))
         assert isinstance(answer, Claim), answer
         return answer
 

@@ -18,16 +18,16 @@ from holdfast.core.model import (
     Change,
     Chunk,
     ChunkId,
+    ClaimRequest,
     Item,
     ItemNo,
-    Place,
+    ItemState,
     State,
     StoredItem,
-    Want,
 )  # fmt: skip
 from holdfast.core.outcome import Outcome
 from holdfast.core.states import Transition, move
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, operations, resolution, steer
 from holdfast.runtime.operate.replay import Projection
 from holdfast.stores.base import Idle
@@ -36,7 +36,7 @@ from holdfast.stores.sqlite import SqliteStore
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 
 Deed = Callable[[Item], Outcome]
-BY = By(actor="ada", reason="because")
+BY = Actor(name="ada", reason="because")
 
 
 def live_a_little(world: World, seed: int, items: int = 60, *, to_the_end: bool = False) -> None:
@@ -48,7 +48,7 @@ def live_a_little(world: World, seed: int, items: int = 60, *, to_the_end: bool 
         world.add(*range(start, start + 20), ended=start + 20 >= items)
         world.add_invalid(f"bad-{start}")
     for step in range(200):
-        want = Want(batch=world.id, owner=f"{OWNER}{rng.random()}", limit=rng.choice([1, 3, 50]), seconds=30.0)
+        want = ClaimRequest(batch=world.id, owner=f"{OWNER}{rng.random()}", limit=rng.choice([1, 3, 50]), seconds=30.0)
         claim = world.store.claim(want)
         if isinstance(claim, Idle):
             if not claim.pending:
@@ -101,7 +101,7 @@ def test_an_empty_batch_verifies(world: World) -> None:
     assert (found.holds, found.chains, found.entries) == (True, 1, 1)
 
 
-def changed(world: World, kind: str, item: StoredItem, after: Place) -> None:
+def changed(world: World, kind: str, item: StoredItem, after: ItemState) -> None:
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=after)
     act = Act(id=os.urandom(16), batch=world.id, kind=kind, actor="ada", reason="so", at_items=(change,), seize=True)
     assert world.store.act(act) == [item.n]
@@ -169,7 +169,7 @@ def test_a_settled_item_that_kept_what_it_waited_for_verifies_as_well(world: Wor
 def test_a_finding_about_an_item_or_a_chunk_is_told_in_words() -> None:
     group = journal.Ingested(lo=0, hi=2, digests=bytes(64), chunk=1)
     projection = Projection(group, stages=2)
-    item = StoredItem(n=ItemNo(0), key="a", place=Place(attempt=1, due=1_700_000_000.5), payload=b"", salt=b"")
+    item = StoredItem(n=ItemNo(0), key="a", place=ItemState(attempt=1, due=1_700_000_000.5), payload=b"", salt=b"")
     assert projection.difference(item) == (
         "it has had 1 attempt, but its journal says 0 attempts; "
         "it is due at 2023-11-14 22:13:20.500000+00:00, but its journal says at once"

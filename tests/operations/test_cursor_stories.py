@@ -23,7 +23,7 @@ from holdfast.core import acts as core_acts
 from holdfast.core import canonical, cursor, ingest
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Conflict
-from holdfast.core.model import Batch, Claim, Kind, State, Want
+from holdfast.core.model import Batch, Claim, ClaimRequest, Kind, State
 from holdfast.core.settle import NOTHING, Holder, Reached, commit
 from holdfast.runtime.operate import clones, state_document
 from holdfast.runtime.operate import cursors as acts
@@ -92,7 +92,7 @@ class Stories(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3))
     def claim(self, which: int) -> None:
         name = self.names[which % len(self.names)]
-        want = Want(batch=self._batch(name).id, owner=f"h/b/n/1/2/{len(self.claims)}", limit=1, seconds=30.0)
+        want = ClaimRequest(batch=self._batch(name).id, owner=f"h/b/n/1/2/{len(self.claims)}", limit=1, seconds=30.0)
         answer = self.store.claim(want)
         if isinstance(answer, Claim):
             assert answer.lease.fence > self.fences.get(answer.lease.chunk, 0)

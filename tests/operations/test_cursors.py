@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.core import canonical, cursor, journal
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
-from holdfast.core.model import CommitRefusal, Course, Receipt
+from holdfast.core.model import BatchMode, CommitRefusal, Receipt
 from holdfast.runtime.operate import clones, state_document
 from holdfast.runtime.operate import cursor_audit as audit
 from holdfast.runtime.operate import cursors as acts
@@ -207,7 +207,7 @@ def test_a_clone_begins_where_the_other_stands_and_neither_moves_the_other(half:
     plan = clones.clone(half.store, half.batch(), "backfill")
     clones.make(half.store, plan, BY)
     assert min(half.fences("backfill")) > max(half.fences())
-    assert half.batch("backfill").course is Course.OPEN
+    assert half.batch("backfill").course is BatchMode.OPEN
     assert half.run("backfill").result == sum(range(1000))
     assert half.seen == [*range(400, 1000)]
     assert half.rows() == [400]
@@ -238,7 +238,7 @@ def test_a_clone_that_was_cut_off_delivers_nothing_until_it_is_finished(
         with pytest.raises(Exception, match=r"gone|disk|store"):
             clones.make(half.store, plan, BY)
     left = half.batch("backfill")
-    assert left.course is Course.PAUSED
+    assert left.course is BatchMode.PAUSED
     half.run("backfill")
     assert half.seen == [], "a run takes up nothing that is half made"
     clones.make(half.store, clones.clone(half.store, half.batch(), "backfill"), BY)
@@ -460,7 +460,7 @@ def test_a_cursor_that_came_further_since_it_was_looked_at_is_left_alone(half: T
 # -- totals and deliveries after a reset ------------------------------------------------------------------------------
 
 
-def reset_to(totals: Totals, row: int, acc: str) -> acts.Turn:
+def reset_to(totals: Totals, row: int, acc: str) -> acts.CursorMove:
     plan = acts.to_cursor(totals.store, totals.batch(), None, str(row), (), acc=acc)  # type: ignore[arg-type]
     acts.carry_out(totals.store, totals.batch(), plan, BY)
     return plan.parts[0]

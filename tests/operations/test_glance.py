@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor, Standing
-from holdfast.core.model import Checkpoint, ItemNo, Place, State
+from holdfast.core.model import Checkpoint, ItemNo, ItemState, State
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.progress import sentence
-from holdfast.runtime.report.overview import Glance, _left, _share, overview
+from holdfast.runtime.report.overview import PartitionStatus, _left, _share, overview
 from holdfast.runtime.report.status import Figures
 from tests.operations.scanned import Totals
 
@@ -24,7 +24,7 @@ def standing(after: Any, at: Any, until: Any, *, rows: int = 100, kind: str = "c
         return None if value is None else Cursor(kind, value)
 
     checkpoint = Checkpoint(ItemNo(0), rows, cursor.encode(Cursor(kind, at)) if at is not None else b"")
-    return Standing(n=ItemNo(0), key=0, place=Place(), salt=b"", payload=b"", after=of(after), until=of(until),
+    return Standing(n=ItemNo(0), key=0, place=ItemState(), salt=b"", payload=b"", after=of(after), until=of(until),
                     checkpoint=checkpoint, **more)  # fmt: skip
 
 
@@ -67,8 +67,8 @@ def test_what_is_left_of_a_file_is_not_told_by_the_byte_at_which_a_block_begins(
     assert _share(in_file(115_000, 0, 20_000)) == 0.5
 
 
-def part(state: str, rows: int, left: int | None, rate: float | None = None, key: Any = 0) -> Glance:
-    return Glance(key=key, state=state, rows=rows, expected=None, rate=rate, cursor="", lag="4 s behind",
+def part(state: str, rows: int, left: int | None, rate: float | None = None, key: Any = 0) -> PartitionStatus:
+    return PartitionStatus(key=key, state=state, rows=rows, expected=None, rate=rate, cursor="", lag="4 s behind",
                   updated_at=None, owner="", accumulated=0, rows_left=left)  # fmt: skip
 
 

@@ -8,18 +8,18 @@ from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import PAYLOAD_BYTES
-from holdfast.core.model import ItemNo, Place, State, StoredItem
+from holdfast.core.model import ItemNo, ItemState, State, StoredItem
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, By
+from holdfast.runtime.acts import Actor, ActResult
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import status
 from holdfast.stores.base import each_entry, find_item
 from tests.operations.world import World, deferred, done, failed
 
-BY = By(actor="ada", reason="the provider was down")
+BY = Actor(name="ada", reason="the provider was down")
 
 
-def place(world: World, key: str) -> Place:
+def place(world: World, key: str) -> ItemState:
     return lookup.item_named(world.store, world.batch, key).place
 
 
@@ -120,7 +120,7 @@ def test_an_output_that_is_not_json_is_refused(buried: World) -> None:
 @pytest.mark.parametrize("reason", ["", "   "])
 def test_an_act_without_a_reason_is_refused(reason: str) -> None:
     with pytest.raises(UsageError, match='pass reason="…"'):
-        By(actor="ada", reason=reason)
+        Actor(name="ada", reason=reason)
 
 
 @pytest.mark.promise("C3")

@@ -11,8 +11,8 @@ from holdfast.core.acts import OrphanKind, Strategy
 from holdfast.core.course import to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import DEAD_AGE, FOUND_EACH, ORPHAN_GRACE, REQUEUES
-from holdfast.core.model import Course, ItemNo, State, Want, chain_of_batch
-from holdfast.runtime.acts import MEANWHILE, Acts, By
+from holdfast.core.model import BatchMode, ClaimRequest, ItemNo, State, chain_of_batch
+from holdfast.runtime.acts import MEANWHILE, Actor, Acts
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate import resolution as discovery
 from holdfast.runtime.operate.audit import verify
@@ -24,7 +24,7 @@ from holdfast.runtime.report.why import ACTS, StoryEvent, tell
 from holdfast.stores.base import Idle, each_entry
 from tests.operations.world import Clock, World, deferred, done, failed, make_store
 
-BY = By(actor="ada", reason="the host was rebooted")
+BY = Actor(name="ada", reason="the host was rebooted")
 OTHER = "host-b/boot/ns/5/6/cafe"
 
 
@@ -83,7 +83,7 @@ def test_all_three_kinds_are_found_by_one_look(world: World) -> None:
     cancelled = World(world.store, world.clock, batch="cancelled")
     cancelled.add("in-flight", "left")
     cancelled.claim(1)
-    world.store.amend(cancelled.id, to_steer(Course.CANCELLED, reason="not needed"), actor="ada")
+    world.store.amend(cancelled.id, to_steer(BatchMode.CANCELLED, reason="not needed"), actor="ada")
     world.clock.advance(DEAD_AGE)
     assert kinds(world) == {"stuck": "stuck"}
     world.clock.advance(1.0)
@@ -147,7 +147,7 @@ def test_a_requeue_resumes_at_the_checkpoint_fences_a_living_owner_and_is_one_en
     result = resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert (result.changed, result.left_alone) == (1, ())
     (act,) = acts(world, "page")
-    assert (act.facts["actor"], act.facts["reason"]) == (BY.actor, BY.reason)
+    assert (act.facts["actor"], act.facts["reason"]) == (BY.name, BY.reason)
     assert (act.facts["before"], act.facts["after"], act.facts["seized"]) == ("pending", "pending", True)
     assert act.facts["context"]["owner"] == "host-a pid 4711"
     fresh = world.claim(owner=OTHER)
@@ -172,7 +172,7 @@ def test_resolving_twice_or_at_once_does_it_once(world: World, strategy: Strateg
     stale = [(orphan, resolution._decide(world.batch, orphan, strategy, "x")) for orphan in first]
     assert resolution.resolve_orphans(world.store, world.batch, BY, strategy).changed == 2
     events, entries = len(world.store.events()), [chunk.seq for chunk in world.store.chunks(world.id)]
-    same = By(actor="eve", reason="x")
+    same = Actor(name="eve", reason="x")
     assert resolution.resolve_orphans(world.store, world.batch, same, strategy).changed == 0
     assert resolution.resolve_orphans(world.store, world.batch, same, strategy, ["a", "b"]).changed == 0
     late = Acts(world.store, world.batch, BY)
@@ -279,7 +279,7 @@ def test_an_old_dead_letter_is_shown_and_not_resolved(world: World) -> None:
 
 def test_in_a_cancelled_batch_nothing_is_requeued(world: World) -> None:
     world.add("page")
-    world.store.amend(world.id, to_steer(Course.CANCELLED, reason="not needed"), actor="ada")
+    world.store.amend(world.id, to_steer(BatchMode.CANCELLED, reason="not needed"), actor="ada")
     result = resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert result.changed == 0
     assert "was cancelled" in result.left_alone[0][0]
@@ -361,7 +361,7 @@ def test_an_item_that_was_begun_and_dropped_is_an_orphan_though_its_batch_lives(
 def act_on_last(world: World) -> None:
     """Progress in the last chunk, which leaves the first to whoever had it."""
     store, last = world.store, world.store.chunks(world.id)[-1]
-    claim = store.claim(Want(batch=world.id, owner=OTHER, limit=3, seconds=30.0, only=ItemNo(last.lo)))
+    claim = store.claim(ClaimRequest(batch=world.id, owner=OTHER, limit=3, seconds=30.0, only=ItemNo(last.lo)))
     assert not isinstance(claim, Idle)
     assert world.commit(claim, [deferred(item, 0.0) for item in world.items(claim)]).landed
 
@@ -408,7 +408,7 @@ def test_a_claim_alone_is_a_sign_of_life_for_those_in_line(queue: World) -> None
 @pytest.mark.promise("A9", "A10")
 def test_in_a_cancelled_batch_every_look_counts_what_is_pending_as_orphaned(queue: World) -> None:
     queue.claim(2)
-    queue.store.amend(queue.id, to_steer(Course.CANCELLED, reason="not needed"), actor="ada")
+    queue.store.amend(queue.id, to_steer(BatchMode.CANCELLED, reason="not needed"), actor="ada")
     assert set(kinds(queue).values()) == {"stranded"}
     assert counted(queue) == {"orphaned": 6}
 
@@ -472,15 +472,15 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     )
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to continue at 'ocr')")
-    world.store.amend(world.id, to_steer(Course.PAUSED, reason="lunch"), actor="ada")
+    world.store.amend(world.id, to_steer(BatchMode.PAUSED, reason="lunch"), actor="ada")
     assert "; its batch is paused." in now_of(world)
     assert "paused" in tell(world.store, world.batch, "page").next
-    world.store.amend(world.id, to_steer(Course.OPEN, reason="on with it"), actor="ada")
+    world.store.amend(world.id, to_steer(BatchMode.OPEN, reason="on with it"), actor="ada")
     world.claim()
     assert "in the hands of host-a pid 4711 under fence 1 since 2023-11-15 00:13:21Z" in now_of(world)
     world.clock.advance(ORPHAN_GRACE + 31.0)
     assert "host-a pid 4711 had it last; re-enqueued 1 of 3 times" in now_of(world)
-    world.store.amend(world.id, to_steer(Course.CANCELLED, reason="enough"), actor="ada")
+    world.store.amend(world.id, to_steer(BatchMode.CANCELLED, reason="enough"), actor="ada")
     assert now_of(world).startswith("stranded at 'ocr': its batch was cancelled")
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REVIEW)
     tale = tell(world.store, world.batch, "page")

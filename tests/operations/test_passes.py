@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from holdfast.core import cursor
 from holdfast.core.cursor import Cursor, Standing
-from holdfast.core.model import ItemNo, Place
+from holdfast.core.model import ItemNo, ItemState
 from holdfast.runtime.operate import cursor_audit as audit
-from holdfast.runtime.partitions import Past
+from holdfast.runtime.partitions import PastCheckpoint
 
 ROWS = 40
-AT = Standing(n=ItemNo(0), key=0, place=Place(), salt=b"", payload=b"", after=None, until=None, expected=None,
+AT = Standing(n=ItemNo(0), key=0, place=ItemState(), salt=b"", payload=b"", after=None, until=None, expected=None,
               checkpoint=None)  # fmt: skip
 
 
@@ -25,7 +25,7 @@ class Walked:
         self.kind = kind
         self.at = self.rows = 0
         self.delivered = [0] * ROWS
-        self.pasts: list[Past] = []
+        self.pasts: list[PastCheckpoint] = []
 
     def walk(self, count: int) -> None:
         here = self.at
@@ -42,13 +42,14 @@ class Walked:
 
     def _note(self, kind: str) -> None:
         said = cursor.encode(self.cursor_at(self.at)) if self.at else b""
-        self.pasts.append(Past(at=0.0, n=0, rows=self.rows, cursor=said, kind=kind, actor="ada", fence=1, commit_id="",
-                               entry=""))  # fmt: skip
+        past = PastCheckpoint(at=0.0, n=0, rows=self.rows, cursor=said, kind=kind, actor="ada", fence=1, commit_id="",
+                              entry="")  # fmt: skip
+        self.pasts.append(past)
 
     def cursor_at(self, row: int) -> Cursor:
         return Cursor(self.kind, row if self.kind == "row" else row * 10)
 
-    def __iter__(self) -> Iterator[Past]:
+    def __iter__(self) -> Iterator[PastCheckpoint]:
         return iter(self.pasts)
 
 

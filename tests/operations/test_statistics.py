@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.core import canonical
 from holdfast.core.counts import totals
 from holdfast.core.journal import Spend
-from holdfast.core.model import Item, Want
+from holdfast.core.model import ClaimRequest, Item
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.runtime.report import statistics
 from holdfast.stores.base import Idle
@@ -72,7 +72,7 @@ def play(world: World, account: Account, script: list[tuple[str, float, float, A
     world.add(*range(items))
     turn = 0
     for _ in range(200):
-        claim = world.store.claim(Want(batch=world.id, owner=OWNER, limit=7, seconds=30.0))
+        claim = world.store.claim(ClaimRequest(batch=world.id, owner=OWNER, limit=7, seconds=30.0))
         if isinstance(claim, Idle):
             if not claim.pending:
                 return

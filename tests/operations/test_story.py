@@ -9,12 +9,12 @@ import holdfast as hf
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import why
 from tests.operations.world import World, deferred, done, failed, skipped
 
-BY = By(actor="ada", reason="the provider was down")
+BY = Actor(name="ada", reason="the provider was down")
 
 
 def told(world: World, key: str) -> list[str]:

@@ -10,13 +10,13 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import HoldfastError
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, export, operations
 from holdfast.runtime.report import statistics, status, why
 from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
 
-BY = By(actor="ada", reason="a test")
+BY = Actor(name="ada", reason="a test")
 
 
 @pytest.fixture(autouse=True)

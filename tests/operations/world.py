@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core import canonical, ingest
 from holdfast.core import settle as core
 from holdfast.core.journal import Spend
-from holdfast.core.model import Batch, BatchId, Claim, Item, Receipt, Want
+from holdfast.core.model import Batch, BatchId, Claim, ClaimRequest, Item, Receipt
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Idle, Store
@@ -63,7 +63,7 @@ class World:
         self.store.add_items(self.id, [item], actor="test")
 
     def claim(self, limit: int = 1000, *, owner: str = OWNER, seconds: float = 30.0) -> Claim:
-        answer = self.store.claim(Want(batch=self.id, owner=owner, limit=limit, seconds=seconds))
+        answer = self.store.claim(ClaimRequest(batch=self.id, owner=owner, limit=limit, seconds=seconds))
         assert not isinstance(answer, Idle), f"nothing to claim: {answer}"
         return answer
 
@@ -88,7 +88,7 @@ class World:
     def finish(self) -> None:
         """Every item that can be done is done, at once."""
         while not isinstance(
-            answer := self.store.claim(Want(batch=self.id, owner=OWNER, limit=1000, seconds=30.0)), Idle
+            answer := self.store.claim(ClaimRequest(batch=self.id, owner=OWNER, limit=1000, seconds=30.0)), Idle
         ):
             assert self.commit(answer, [done(item) for item in self.items(answer)]).landed
 

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.core import canonical, ingest, journal
 from holdfast.core.course import batch_finished, to_note, to_reopen, to_steer
-from holdfast.core.model import Act, Change, Claim, Course, State, Want
+from holdfast.core.model import Act, BatchMode, Change, Claim, ClaimRequest, State
 from holdfast.core.states import Transition, move
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
@@ -21,7 +21,7 @@ from holdfast.stores.sqlite import file as sqlite_file
 from tests.operations.world import OWNER, Clock, World, deferred, done, failed, skipped
 from tests.powerloss.recorder import BASE, Ignores, Op, ignore_nothing, recording
 
-BY = By(actor="ada", reason="because")
+BY = Actor(name="ada", reason="because")
 BATCH = "moby-dick"
 KEYS = 110
 OTHER = "typee"
@@ -99,10 +99,10 @@ def end(world: World) -> None:
     """A small batch that is paused, resumed, worked on, cancelled, sealed, reopened and sealed again; and heard of."""
     store = world.store
     world.add(1, 2)
-    for course in (Course.PAUSED, Course.OPEN):
+    for course in (BatchMode.PAUSED, BatchMode.OPEN):
         store.amend(world.id, to_steer(course, reason="because"), actor="ada")
     world.work(lambda item: failed(item, transient=False), limit=1)
-    store.amend(world.id, to_steer(Course.CANCELLED, reason="because"), actor="ada")
+    store.amend(world.id, to_steer(BatchMode.CANCELLED, reason="because"), actor="ada")
     (left,) = store.items(world.id, state=State.PENDING)
     gone = move(left.place, Transition.CANCEL, stages=len(world.stages))
     change = Change(n=left.n, state=left.place.state, epoch=left.place.epoch, place=gone)
@@ -142,7 +142,7 @@ def go_on(store: SqliteStore, clock: Clock) -> list[int]:
     world.add_invalid("bad")
     fences: list[int] = []
     while True:
-        answer = store.claim(Want(batch=world.id, owner=OWNER, limit=50, seconds=30.0))
+        answer = store.claim(ClaimRequest(batch=world.id, owner=OWNER, limit=50, seconds=30.0))
         if isinstance(answer, Claim):
             fences.append(answer.lease.fence)
             assert world.commit(answer, [done(item) for item in world.items(answer)]).landed

@@ -11,13 +11,13 @@ from holdfast.core.model import (
     BatchId,
     ChunkId,
     Claim,
+    ClaimRequest,
     DeadLimit,
     Item,
     ItemNo,
     Kind,
     Lease,
     Receipt,
-    Want,
 )
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
@@ -94,7 +94,7 @@ class Rehearsal:
         self.begun: list[ex.Portion] = []
         """What is in flight."""
         ids, queue = itertools.count(), queue_of(Slots(workers), work=work)
-        request = Want(batch=BatchId(1), owner="ann", limit=8, seconds=LEASE, cap=cap, tolerance=tolerance)
+        request = ClaimRequest(batch=BatchId(1), owner="ann", limit=8, seconds=LEASE, cap=cap, tolerance=tolerance)
         deaths = WithheldDeaths("book", ["read"], workers, active=True, has_cap=False, tolerance=tolerance)
         returns = WithheldReturns(is_open=True, allowed=1.0, workers=workers, refusal=lambda *_: AssertionError())
         self.desk = Desk(ex.Rules(request=request, name="book", grace=60.0, look_seconds=5.0), [queue], self.orders,

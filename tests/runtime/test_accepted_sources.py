@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scan import follow as follow_module
 from holdfast.runtime.scan.tick import Ended
@@ -105,7 +105,7 @@ def test_rows_that_were_redriven_are_not_looked_for_in_the_old_source(folder: Pa
     assert old.tick().dead == 1
     new, others = follow(store, "invoices", [1, "mended"])
     new.tick(accept_source="renamed")
-    redrive(store, store.batches()[0], By(actor="ann", reason="mended"))
+    redrive(store, store.batches()[0], Actor(name="ann", reason="mended"))
     given.clear()
     with pytest.raises(hf.FingerprintChanged):
         old.redriven()

@@ -9,11 +9,11 @@ from holdfast.core.acts import change_of
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Act, Batch, Change, ItemNo, State, StoredItem
 from holdfast.core.states import Transition, move
-from holdfast.runtime.acts import MEANWHILE, Acts, By, grouped
+from holdfast.runtime.acts import MEANWHILE, Actor, Acts, grouped
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.conformance.kit import STAGES, Kit
 
-BY = By(actor="ann", reason="because")
+BY = Actor(name="ann", reason="because")
 
 
 class Watched(MemoryStore):
@@ -91,4 +91,4 @@ def test_groups_are_read_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("actor", "reason"), [("ann", " "), ("", "because")])
 def test_the_journal_keeps_who_and_why(actor: str, reason: str) -> None:
     with pytest.raises(UsageError, match="the journal keeps"):
-        By(actor=actor, reason=reason)
+        Actor(name=actor, reason=reason)

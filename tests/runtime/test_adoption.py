@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
@@ -150,7 +150,7 @@ def test_a_dead_letter_that_is_redriven_is_looked_for_first(
     book = restart(lambda book: ledger.define(book, retry=ONCE))
     assert run(book, range(2)).counts.dead == 2
     (batch,) = book.store.batches("book")
-    operations.redrive(book.store, batch, By(actor="test", reason="they were booked"))
+    operations.redrive(book.store, batch, Actor(name="test", reason="they were booked"))
     ledger.calls.clear()
     ledger.found = ledger.booked.get
     assert run(restart(ledger.define)).counts.done == 2

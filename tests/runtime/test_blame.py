@@ -11,9 +11,9 @@ import pytest
 import holdfast as hf
 from holdfast.core import canonical, ingest, journal
 from holdfast.core.limits import BLAME_ENTRIES
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, Entry, ItemNo, Want
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, ClaimRequest, Entry, ItemNo
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import definition
 from holdfast.runtime.engine.progress import sentence
 from holdfast.runtime.operate import audit, resolution
@@ -26,7 +26,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import Crowd, run
 
-BY = By(actor="ada", reason="spot instances")
+BY = Actor(name="ada", reason="spot instances")
 WORKERS = 16
 
 
@@ -57,7 +57,7 @@ def die(store: Store, batch: Batch, times: int, *, limit: int = WORKERS) -> list
     """Owners that claim, and are never heard of again."""
     found = []
     for turn in range(times):
-        want = Want(batch=batch.id, owner=f"gone/{turn}", limit=limit, seconds=-1.0, at_once=limit)
+        want = ClaimRequest(batch=batch.id, owner=f"gone/{turn}", limit=limit, seconds=-1.0, at_once=limit)
         answer = store.claim(want)
         assert isinstance(answer, Claim)
         found.append(answer)
@@ -182,17 +182,17 @@ def test_a_person_lifts_the_blame_on_every_store(folder: Path) -> None:
         if store.capabilities.one_clock:
             die(store, batch, 3)
         else:  # on a bucket a lease ends when it was seen for as long as it lasts
-            claim = store.claim(Want(batch=batch.id, owner="gone", limit=16, seconds=-1.0))
+            claim = store.claim(ClaimRequest(batch=batch.id, owner="gone", limit=16, seconds=-1.0))
             assert isinstance(claim, Claim)
         before = [item.place for item in store.items(batch.id)]
         shown = resolution.preview_lift(store, batch)
         assert shown.items == 16
-        result = shown.carry_out(reason=BY.reason, actor=BY.actor)
+        result = shown.carry_out(reason=BY.reason, actor=BY.name)
         assert (result.kind, result.changed) == ("blame_lifted", shown["parts"])
         assert orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now()) is None
         assert [item.place for item in store.items(batch.id)] == before
         assert resolution.lift_blame(store, batch, BY).changed == 0
-        answer = store.claim(Want(batch=batch.id, owner="ann", limit=48, seconds=30.0, at_once=4))
+        answer = store.claim(ClaimRequest(batch=batch.id, owner="ann", limit=48, seconds=30.0, at_once=4))
         assert isinstance(answer, Claim)
         assert (answer.blame, answer.pending > 4) == (0, True)
         tale = why.tell(store, batch, "0")

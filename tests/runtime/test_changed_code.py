@@ -18,7 +18,7 @@ import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.model import State, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import stage
 from holdfast.runtime.define.stage import code_of
 from holdfast.runtime.operate import operations
@@ -249,7 +249,7 @@ def test_rerun_leaves_to_people_what_is_theirs(restart: Restart) -> None:
     book = restart(pipeline(calls, old))
     run(book, [1, 7, 99])
     batch = lookup.batch_named(book.store, "book")
-    by = By(actor="ann", reason="by hand")
+    by = Actor(name="ann", reason="by hand")
     states = {item.key: item.place for item in book.store.items(batch.id)}
     assert (states[7].state, states[99].state) == (State.DEAD, State.DEAD)
     operations.resolve(book.store, batch, by, "7", output=b"12345")

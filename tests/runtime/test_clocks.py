@@ -10,7 +10,7 @@ from holdfast.core import retry
 from holdfast.core.model import State
 from holdfast.core.outcome import Deferred
 from holdfast.core.retry import Rule
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine.dispatch import StageBreaker
 from holdfast.runtime.operate import audit
 from holdfast.runtime.operate.operations import redrive
@@ -162,7 +162,7 @@ def test_a_redriven_row_does_not_wait_for_a_clock_that_was_set_back(tmp_path: Pa
 
     assert scan.tick().dead == 1
     rows[1] = "away"
-    assert redrive(store, store.batches()[0], By(actor="ann", reason="corrected"))
+    assert redrive(store, store.batches()[0], Actor(name="ann", reason="corrected"))
     assert scan.tick().waiting == 1
     rows[1] = "here"
     clock.advance(-back)
@@ -190,8 +190,8 @@ def test_a_pause_is_over_when_the_clock_is_set_back_behind_it(told: bool) -> Non
 def test_idle_is_still_told_while_a_wait_is_not_over(world: World) -> None:
     world.add("page")
     fail_all(world)
-    from holdfast.core.model import Want
+    from holdfast.core.model import ClaimRequest
 
-    answer = world.store.claim(Want(batch=world.id, owner="ann", limit=1, seconds=30.0))
+    answer = world.store.claim(ClaimRequest(batch=world.id, owner="ann", limit=1, seconds=30.0))
     assert isinstance(answer, Idle)
     assert answer.next_due == world.clock() + 2.0

@@ -333,7 +333,7 @@ def test_a_store_that_fails_stops_the_run_and_the_next_one_goes_on_at_once(folde
 
 @pytest.mark.promise("C7")
 def test_a_handler_is_told_when_its_lease_is_lost(folder: Path, restart: Callable[..., hf.Pipeline]) -> None:
-    from holdfast.core.model import Act, Change, Place, State
+    from holdfast.core.model import Act, Change, ItemState, State
 
     started, told = threading.Event(), threading.Event()
 
@@ -353,7 +353,7 @@ def test_a_handler_is_told_when_its_lease_is_lost(folder: Path, restart: Callabl
     def seize() -> None:
         assert started.wait(20)
         batch = find_batch(book.store, "book")
-        change = Change(n=0, state=State.PENDING, epoch=0, place=Place(epoch=1))
+        change = Change(n=0, state=State.PENDING, epoch=0, place=ItemState(epoch=1))
         act = Act(
             id=b"x" * 16,
             batch=batch.id,

@@ -13,7 +13,7 @@ import holdfast as hf
 from holdfast.core import canonical, ingest, journal
 from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.model import chain_of_batch
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import discard, redrive
 from holdfast.runtime.partitions import payload_of
 from holdfast.stores.base import each_entry, find_batch
@@ -21,7 +21,7 @@ from holdfast.stores.open import open_store
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON
 
-BY = By(actor="ann", reason="it is mended")
+BY = Actor(name="ann", reason="it is mended")
 
 
 @pytest.fixture(params=["memory", "sqlite", "bucket"])

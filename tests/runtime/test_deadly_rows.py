@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.cursor import Cursor
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import redrive, resolve
 from holdfast.runtime.scan.isolation import Burial, Buried, DeadlyGroup
 from holdfast.stores.memory import MemoryStore
@@ -17,7 +17,7 @@ from holdfast.testing.conformance.kit import DEFINITION
 from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App
 
-BY = By(actor="ann", reason="try it again")
+BY = Actor(name="ann", reason="try it again")
 
 
 def test_hooks_hear_of_every_row_that_is_buried_and_of_ranges() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core.course import Barrier
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import CommitRefusal, Course, DeadLimit, Kind, Receipt
+from holdfast.core.model import BatchMode, CommitRefusal, DeadLimit, Kind, Receipt
 from holdfast.core.settle import Reached
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
@@ -134,7 +134,7 @@ def test_a_pause_is_noticed_while_items_are_at_work() -> None:
     run = Rehearsal(claim(0, 2))
 
     def pause() -> Sequence[ex.Event]:
-        run.batch = msgspec.structs.replace(run.batch, course=Course.PAUSED)
+        run.batch = msgspec.structs.replace(run.batch, course=BatchMode.PAUSED)
         return []
 
     run.play(run.nothing, pause, run.nothing, run.nothing, seconds=3.0)

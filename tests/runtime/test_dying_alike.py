@@ -14,7 +14,7 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core import retry
 from holdfast.core.limits import ALIKE_ITEMS, SLICE_ITEMS, WITHHELD_TIMES
-from holdfast.core.model import BatchId, Claim, Want
+from holdfast.core.model import BatchId, Claim, ClaimRequest
 from holdfast.core.outcome import Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, commit, settle
@@ -415,12 +415,12 @@ def test_a_lost_lease_takes_what_was_withheld_along(book: hf.Pipeline) -> None:
         return number
 
     def source() -> Iterator[int]:
-        from holdfast.runtime.acts import By
+        from holdfast.runtime.acts import Actor
         from holdfast.runtime.operate.operations import reset
 
         yield 0
         wait_for(lambda: any(chunk.owner for chunk in book.store.chunks(1)))
-        reset(book.store, book.store.batches()[0], By(actor="ann", reason="mine"), "0")
+        reset(book.store, book.store.batches()[0], Actor(name="ann", reason="mine"), "0")
         seized.set()
         yield 1
 
@@ -502,7 +502,9 @@ def test_few_deaths_do_not_wait_for_what_another_process_holds(
     run(book, range(10))
     book.unpause(reason="now it is our turn")
     turn.set()
-    elsewhere = book.store.claim(Want(batch=BatchId(1), owner="host-b/boot/ns/5/6/cafe", limit=others, seconds=3600.0))
+    elsewhere = book.store.claim(
+        ClaimRequest(batch=BatchId(1), owner="host-b/boot/ns/5/6/cafe", limit=others, seconds=3600.0)
+    )
     assert isinstance(elsewhere, Claim)
     report = threading.Thread(target=run, args=(book, range(10)), kwargs={"deadline": "60s"})
     report.start()

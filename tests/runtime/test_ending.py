@@ -13,8 +13,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import journal
-from holdfast.core.model import Course, State
-from holdfast.runtime.acts import By
+from holdfast.core.model import BatchMode, State
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.operate import audit, steer
 from holdfast.runtime.operate.operations import redrive, reset
@@ -28,7 +28,7 @@ from tests.runtime.support import App, Calls, run, run_until_all_wait, wait_for
 
 KNOWN = range(10)
 Restart = Callable[..., hf.Pipeline]
-BY = By(actor="ada", reason="for the test")
+BY = Actor(name="ada", reason="for the test")
 
 
 def states(book: hf.Pipeline, batch: str = "book") -> dict[str, list[int]]:
@@ -193,7 +193,7 @@ def test_what_was_ended_can_be_begun_again_with_a_later_end(folder: Path) -> Non
     assert (later.state, later.exit_code) == ("stopped", 1), "a later end alone makes nothing of what was cancelled"
     assert "unless it is reset" in later.why
     assert book.reconcile().end == "stopped"
-    reset(book.store, find_batch(book.store, "book"), By(actor="ada", reason="we have more time"))
+    reset(book.store, find_batch(book.store, "book"), Actor(name="ada", reason="we have more time"))
     report = run(book, range(100), until="2h")
     assert (report.state, report.counts.done) == ("complete", 100)
 
@@ -247,9 +247,9 @@ def test_a_pause_keeps_the_end_of_the_batch(book: hf.Pipeline) -> None:
     run(book, range(3), until="1h")
     end = find_batch(book.store, "book").ends_at
     book.pause(reason="lunch")
-    assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (Course.PAUSED, end)
+    assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (BatchMode.PAUSED, end)
     book.unpause(reason="back")
-    assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (Course.OPEN, end)
+    assert (find_batch(book.store, "book").course, find_batch(book.store, "book").ends_at) == (BatchMode.OPEN, end)
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_what_a_dead_owner_held_is_cancelled_by_whoever_comes_next(folder: Path)
     world = World(SqliteStore(folder / "state.db", clock=clock), clock)
     world.add(*range(10))
     claim = world.claim(4, owner="elsewhere")
-    by = By(actor="ada", reason="wrong book")
+    by = Actor(name="ada", reason="wrong book")
     first = steer.cancel(world.store, world.batch, by)
     assert (first.changed, dict(first.left_alone)) == (6, {steer.IN_FLIGHT: 4})
     clock.advance(31)
@@ -361,7 +361,7 @@ def test_a_finished_batch_cannot_be_cancelled(book: hf.Pipeline) -> None:
     define(Calls())(book)
     run(book, range(3))
     assert book.cancel(reason="too late").changed == 0
-    assert find_batch(book.store, "book").course is Course.OPEN
+    assert find_batch(book.store, "book").course is BatchMode.OPEN
     assert run(book, range(3)).is_complete
 
 
@@ -587,7 +587,7 @@ def test_a_batch_that_a_person_closes_without_items_has_come_to_its_end(world: W
 def test_the_reason_of_a_pause_is_never_taken_for_the_words_of_an_end(world: World) -> None:
     first = steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada")
     world.clock.advance(60)
-    steer.pause(world.store, world.batch, By(actor="ada", reason="run until the disk is full, then stop"))
+    steer.pause(world.store, world.batch, Actor(name="ada", reason="run until the disk is full, then stop"))
     steer.unpause(world.store, world.batch, BY)
     assert steer.set_end(world.store, world.batch, Until.of("2h"), actor="ada").ends_at == first.ends_at
 
@@ -606,4 +606,4 @@ def test_a_run_that_has_not_heard_of_a_pause_does_not_lift_it_with_its_end(world
     before = world.batch
     steer.pause(world.store, before, BY)
     given = steer.set_end(world.store, before, Until.of("2h"), actor="ada")
-    assert (given.course, given.ends_at) == (Course.PAUSED, world.clock() + 7200)
+    assert (given.course, given.ends_at) == (BatchMode.PAUSED, world.clock() + 7200)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 import holdfast as hf
 from holdfast.core import canonical
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.cursor_audit import audit
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.partitions import payload_of
@@ -113,7 +113,7 @@ def test_a_row_that_was_corrected_in_place_and_redriven_is_no_other_file() -> No
     with pytest.raises(hf.SourceChanged, match="holdfast dead redrive daily"):
         made.run(progress=False)
     store = made.pipeline.store
-    redrive(store, store.batches()[0], By(actor="ann", reason="corrected"))
+    redrive(store, store.batches()[0], Actor(name="ann", reason="corrected"))
     assert made.run(progress=False).exit_code == 0
     assert made.run(progress=False).result == 3, "and it stays so"
 

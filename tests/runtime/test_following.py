@@ -17,7 +17,7 @@ from holdfast.core import journal
 from holdfast.core.model import Act, Change, Claim, chain_of_batch
 from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, move
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.definition import Patience
 from holdfast.runtime.engine.driver import LoneHold
 from holdfast.runtime.operate.operations import redrive
@@ -183,7 +183,7 @@ def test_without_isolation_the_scan_stops_at_the_row_tries_again_and_then_says_s
     assert "away" in told.why
     assert scan.tick().ended is Ended.DEAD  # it stays so until a person acts
     rows[4] = 4
-    redrive(store, store.batches()[0], By(actor="ann", reason="it is back"), ["follow"])
+    redrive(store, store.batches()[0], Actor(name="ann", reason="it is back"), ["follow"])
     assert scan.tick().total == 6
     assert scan.report().result == {str(n): 1 for n in range(6)}
 
@@ -205,7 +205,7 @@ def test_a_poison_row_is_found_buried_and_passed_and_leaves_nothing_in_the_accum
         assert part in item.payload
     assert scan.tick().exit_code == 0
     rows[3] = "mended"
-    redrive(store, store.batches()[0], By(actor="ann", reason="mended"), [str(letter.key)])
+    redrive(store, store.batches()[0], Actor(name="ann", reason="mended"), [str(letter.key)])
     assert scan.redriven() == 1
     report = scan.report()
     assert report.parts[1:] == ({"mended": 1},)
@@ -738,7 +738,7 @@ def test_no_further_redriven_row_is_begun_once_the_lease_of_the_range_is_lost(
 ) -> None:
     scan, given = follow(["poison", 1, "poison"], store, isolate=True, every=1)
     assert scan.tick().dead == 2
-    redrive(store, store.batches()[0], By(actor="ann", reason="again"))
+    redrive(store, store.batches()[0], Actor(name="ann", reason="again"))
     held: list[LoneHold] = []
     handle = Redriving.handle
 

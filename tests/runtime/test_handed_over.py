@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.limits import SUSPECT
-from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Place, Receipt, Want
+from holdfast.core.model import BatchId, ChunkId, Claim, ClaimRequest, Commit, Item, ItemNo, ItemState, Lease, Receipt
 from holdfast.runtime.engine.assignment import PATIENCE as PATIENCE_TOGETHER
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.desk import Desk
@@ -188,7 +188,7 @@ def test_what_waits_for_a_worker_is_not_begun_once_another_process_has_taken_it_
         while any(chunk.owner is None for chunk in other.chunks(BatchId(1))):
             threading.Event().wait(0.001)
         while len(taken) < 2:
-            claim = other.claim(Want(batch=BatchId(1), owner=owners.new_owner(), limit=9, seconds=1.0))
+            claim = other.claim(ClaimRequest(batch=BatchId(1), owner=owners.new_owner(), limit=9, seconds=1.0))
             if isinstance(claim, Claim):
                 taken.append(claim.lease.fence)
 
@@ -241,7 +241,7 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
     looked.clear()
     store = SqliteStore(folder / "state.db")
     for _ in range(SUSPECT + 1):
-        assert isinstance(store.claim(Want(batch=BatchId(1), owner=dead_owner(), limit=9, seconds=30.0)), Claim)
+        assert isinstance(store.claim(ClaimRequest(batch=BatchId(1), owner=dead_owner(), limit=9, seconds=30.0)), Claim)
     monkeypatch.setattr(Desk, "_wait", noted)
     assert run(restart(define), range(2), workers=2).is_complete
     assert waits
@@ -255,7 +255,7 @@ def test_an_item_that_waited_in_the_store_past_its_first_stage_is_verified_when_
     )  # fmt: skip
     hold = Hold(claim, 2, 30.0, moment=0.0, guarded=frozenset({1}), adopting=frozenset({1}))
     hold.take_in(
-        [Item(ItemNo(n), str(n), b"", b"1", Place(stage=1, due=due), False) for n, due in enumerate((0.0, 5.0))],
+        [Item(ItemNo(n), str(n), b"", b"1", ItemState(stage=1, due=due), False) for n, due in enumerate((0.0, 5.0))],
         now=1.0,
         moment=0.0,
         from_store=True,

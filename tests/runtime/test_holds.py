@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import START, BatchId, ChunkId, Claim, Item, ItemNo, Lease, Place
+from holdfast.core.model import START, BatchId, ChunkId, Claim, Item, ItemNo, ItemState, Lease
 from holdfast.core.outcome import Done
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Reached
@@ -14,13 +14,13 @@ from holdfast.runtime.engine.hold import Hold
 NOW = 1_700_000_000.0
 
 
-def item(n: int, place: Place = START) -> Item:
+def item(n: int, place: ItemState = START) -> Item:
     return Item(ItemNo(n), str(n), b"salt", b"1", place, place is START)
 
 
 def waiting(n: int, seconds: float, stage: int = 0) -> Item:
     """An item that failed just now, and waits."""
-    return item(n, Place(stage=stage, attempt=1, due=NOW + seconds, wait=seconds))
+    return item(n, ItemState(stage=stage, attempt=1, due=NOW + seconds, wait=seconds))
 
 
 def held(pending: int, *, stages: int = 1, fence: int = 1, blame: int = 0, reserve: int = 0, **more: Any) -> Hold:
@@ -54,7 +54,7 @@ def test_a_chunk_in_which_something_can_be_run_is_not_given_back_for_later() -> 
 @pytest.mark.promise("E7", "P11")
 def test_a_page_of_new_items_and_others_has_each_at_its_own_stage_and_time() -> None:
     hold = held(3, stages=2)
-    hold.take_in([item(0), waiting(1, 100.0), item(2, Place(stage=1))], NOW, 0.0, from_store=True)
+    hold.take_in([item(0), waiting(1, 100.0), item(2, ItemState(stage=1))], NOW, 0.0, from_store=True)
     assert [[each.n for each in queue.items()] for queue in hold.ready] == [[0], [2]]
     assert [n for _, n, _ in hold.waiting] == [1]
 

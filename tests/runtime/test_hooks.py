@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.limits import REWINDS
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.stores.base import find_batch
 from tests.runtime.support import ONCE, Calls, run, run_until_all_wait
@@ -314,7 +314,9 @@ def test_a_stage_whose_dead_letter_was_redriven_is_complete_again(restart: Calla
     assert first.stages["read"]["metadata"] == {"done": 3, "buried": 1}
     broken = False
     book = restart(define)
-    operations.redrive(book.store, lookup.batch_named(book.store, "book"), By(actor="test", reason="the scan is whole"))
+    operations.redrive(
+        book.store, lookup.batch_named(book.store, "book"), Actor(name="test", reason="the scan is whole")
+    )
     assert run(book).stages["read"]["metadata"] == {"done": 4, "buried": 1}
     assert run(restart(define)).stages["read"]["metadata"] == {"done": 4, "buried": 1}
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.retry import NO_THREAD, host_trouble
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import redrive
 from holdfast.testing.rows import Rows
 from tests.runtime.support import ONCE, App, run, walk_of
@@ -197,7 +197,7 @@ def test_a_redriven_row_stays_on_its_way() -> None:
 
     assert scan.tick().dead == 1
     store = scan.pipeline.store
-    redrive(store, store.batches()[0], By(actor="ann", reason="fixed"))
+    redrive(store, store.batches()[0], Actor(name="ann", reason="fixed"))
     error[:] = [FULL]
     with pytest.raises(hf.StoreError, match="free some space"):
         scan.tick()

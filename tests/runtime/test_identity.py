@@ -11,7 +11,7 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core.course import ITEM_DEAD
 from holdfast.core.model import BatchId, chain_of_batch
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, operations
 from holdfast.stores.base import each_entry
 from tests.runtime.support import Calls, outputs, run, run_until_all_wait
@@ -205,7 +205,7 @@ def test_an_invalid_item_that_was_corrected_is_handled_on_request(restart: Calla
 def discard(book: hf.Pipeline, key: str) -> None:
     """A person gives a dead letter up."""
     store = book.store
-    operations.discard(store, store.batches()[0], By(actor="ann", reason="the scan was wrong"), [key])
+    operations.discard(store, store.batches()[0], Actor(name="ann", reason="the scan was wrong"), [key])
 
 
 UNLUCKY = [{"number": 1, "image": "one"}, {"number": 13, "image": "bad"}, {"number": 14, "image": 5}]

@@ -15,14 +15,14 @@ from pydantic import BaseModel, field_validator
 import holdfast as hf
 from holdfast.core.verify import Verdict, What
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit
 from tests.rights import as_an_ordinary_user
 from tests.runtime.support import Calls, run
 
 COUNT, ODD = 6, 2
 """So many items, and the one whose output is damaged."""
-BY = By(actor="op", reason="for the test")
+BY = Actor(name="op", reason="for the test")
 HOLDS, FAILS, UNKNOWN = Verdict
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.model import Item, Place
-from holdfast.runtime.acts import By
+from holdfast.core.model import Item, ItemState
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.engine import control
 from holdfast.runtime.engine.assignment import Assignment
@@ -188,7 +188,7 @@ def test_nothing_is_begun_behind_the_signal_where_quick_items_share_the_committi
 
 def test_what_a_slice_has_cost_is_never_told_of_the_item_behind_it() -> None:
     """While an item sets out, the context of the one before it still stands in the assignment."""
-    paid, behind = (Item(n, n, b"", b"", Place(), True) for n in (1, 2))
+    paid, behind = (Item(n, n, b"", b"", ItemState(), True) for n in (1, 2))
     work = Assignment(0, [paid, behind], 1, 0.0, None)
     work.ctx = Context(item=paid, batch="b", pipeline="p", stage="s", fence=1, timeout=None, stopping=lambda: False,
                        metrics=None)  # fmt: skip
@@ -198,7 +198,7 @@ def test_what_a_slice_has_cost_is_never_told_of_the_item_behind_it() -> None:
 
 
 def test_a_cost_is_told_by_the_entry_of_an_item_that_is_given_up_or_by_its_file_never_by_both() -> None:
-    first, second = (Item(n, n, b"", b"", Place(), True) for n in (1, 2))
+    first, second = (Item(n, n, b"", b"", ItemState(), True) for n in (1, 2))
     work = Assignment(0, [first, second], 1, 0.0, None)
     for item in (first, second):
         work.contexts[item.n] = Context(item=item, batch="b", pipeline="p", stage="s", fence=1, timeout=None,
@@ -434,7 +434,7 @@ def test_a_redriven_row_that_fails_after_the_signal_is_not_buried_again(folder: 
 
     assert scan.tick().dead == 1
     store = scan.pipeline.store
-    redrive(store, store.batches()[0], By(actor="ann", reason="fixed"))
+    redrive(store, store.batches()[0], Actor(name="ann", reason="fixed"))
     state[:] = ["redriven"]
     told = scan.tick()
     assert (told.dead, told.exit_code, scan.report().counts.dead) == (0, 75, 0)

@@ -9,7 +9,7 @@ import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.runtime.report import overview as glance
 from holdfast.runtime.scan.tick import Ended, lag, unsettled, waited
-from holdfast.runtime.sources.base import Final, Waits
+from holdfast.runtime.sources.base import Horizon, Waits
 from holdfast.testing.rows import Rows
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -19,8 +19,8 @@ def at(seconds: float) -> Cursor:
     return Cursor("column+key", NOON + timedelta(seconds=seconds), 1)
 
 
-def final(newest: float, until: float, settle: float = 10) -> Final:
-    return Final(newest=at(newest), until=at(until), settle=settle)
+def final(newest: float, until: float, settle: float = 10) -> Horizon:
+    return Horizon(newest=at(newest), until=at(until), settle=settle)
 
 
 class Table(Rows):
@@ -63,8 +63,8 @@ def test_nothing_new_is_no_lag_however_long_ago_the_last_row_came() -> None:
 
 def test_what_is_not_a_time_has_no_lag() -> None:
     number = Cursor("column+key", 7, 1)
-    assert lag(Table(0, now=9), Final(newest=number, until=number), at(0)) is None
-    assert lag(Table(0, now=9), Final(), None) is None
+    assert lag(Table(0, now=9), Horizon(newest=number, until=number), at(0)) is None
+    assert lag(Table(0, now=9), Horizon(), None) is None
     assert lag(Rows([]), final(newest=687, until=680), at(0)) is None, "a source that does not tell"
     naive = Cursor("column+key", NOON.replace(tzinfo=None), 1)
     assert waited(Waits(naive, NOON), 10) is None

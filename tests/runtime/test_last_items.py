@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.model import Claim, Want
+from holdfast.core.model import Claim, ClaimRequest
 from holdfast.runtime.engine.control import Control
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
@@ -34,7 +34,7 @@ class Dawdling(MemoryStore):
         super().__init__()
         self.asked = threading.Event()
 
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         answer = super().claim(want)
         if isinstance(answer, Idle) and not answer.pending and not self.asked.is_set():
             self.asked.set()

@@ -11,9 +11,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.course import to_note
-from holdfast.core.model import BatchId, Claim, Want
+from holdfast.core.model import BatchId, Claim, ClaimRequest
 from holdfast.core.settle import NOTHING, Holder, commit
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine import session
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import Rules, Wait
@@ -46,8 +46,8 @@ def hold(folder: Path) -> Callable[[], None]:
     other, owner = SqliteStore(folder / "state.db"), owners.new_owner()
     made = words(folder)
     assert run(made, ["word"], batch="b").is_complete
-    operations.reset(made.store, made.store.batches("b")[0], By(actor="ann", reason="again"), "#0", to_stage="shout")
-    claim = other.claim(Want(batch=BatchId(1), owner=owner, limit=1, seconds=NEVER))
+    operations.reset(made.store, made.store.batches("b")[0], Actor(name="ann", reason="again"), "#0", to_stage="shout")
+    claim = other.claim(ClaimRequest(batch=BatchId(1), owner=owner, limit=1, seconds=NEVER))
     assert isinstance(claim, Claim)
 
     def give_back() -> None:
@@ -86,7 +86,7 @@ def test_what_is_given_back_between_the_question_and_the_wait_is_not_missed(
 ) -> None:
     give_back, claim, waits, told = [hold(tmp_path)], SqliteStore.claim, listening(monkeypatch), threading.Event()
 
-    def answered(store: SqliteStore, want: Want) -> Any:
+    def answered(store: SqliteStore, want: ClaimRequest) -> Any:
         answer = claim(store, want)
         if told.is_set() and give_back and not isinstance(answer, Claim):
             give_back.pop()()

@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.canonical import decode
 from holdfast.runtime import lookup, message
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import reconcile
 from holdfast.stores.bucket.store import BucketStore
@@ -21,7 +21,7 @@ from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 
-BY = By(actor="ann", reason="because")
+BY = Actor(name="ann", reason="because")
 
 
 class Killed(BaseException):

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.model import State, StoredItem
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report.why import tell
 from holdfast.stores.base import Store, each_item
@@ -140,7 +140,7 @@ def test_a_malformed_row_that_is_redriven_is_judged_anew(folder: Path) -> None:
     scan = hf.Scan("stock", hf.Csv(path), every=7, partitions=3, isolate=True, store=folder / "state.db")
     scan.handler(fold(given))
     scan.run(progress=False)
-    store, by = scan.pipeline.store, By(actor="a person", reason="the file was mended")
+    store, by = scan.pipeline.store, Actor(name="a person", reason="the file was mended")
     (batch,) = store.batches("stock")
     redrive(store, batch, by, None)
     scan.run(progress=False)

@@ -8,9 +8,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, ItemNo, Want
+from holdfast.core.model import Claim, ClaimRequest, ItemNo
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine.exchange import Deadline
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.message import Processor
@@ -22,7 +22,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from tests.runtime.support import Calls
 
-BY = By(actor="ann", reason="mine")
+BY = Actor(name="ann", reason="mine")
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_message_never_brings_its_neighbour(pages: hf.Pipeline) -> None:
         items = [at_work.ingester.freeze(n, os.urandom(16), None) for n in (1, 2)]
         at_work.store.add_items(at_work.batch.id, items, actor="ann")
         assert at_work.process(1).state == "done"
-        claim = at_work.store.claim(Want(batch=at_work.batch.id, owner="ann", limit=2, seconds=30.0))
+        claim = at_work.store.claim(ClaimRequest(batch=at_work.batch.id, owner="ann", limit=2, seconds=30.0))
         assert isinstance(claim, Claim)
         assert claim.lo == 0
         with at_work.driver.held(claim) as hold:
@@ -128,7 +128,7 @@ def test_a_message_that_killed_its_process_too_often_is_buried_and_not_run_again
 
 def die(store: Store, batch: int, clock: ManualClock) -> None:
     """Claim the one item, say that it is begun where that has to be said, and be gone."""
-    claim = store.claim(Want(batch=batch, owner="gone", limit=1, seconds=30.0, only=ItemNo(0)))
+    claim = store.claim(ClaimRequest(batch=batch, owner="gone", limit=1, seconds=30.0, only=ItemNo(0)))
     assert isinstance(claim, Claim)
     hold = Hold(claim, 1, 30.0, moment=0.0)
     if hold.on_trial:

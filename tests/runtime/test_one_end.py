@@ -12,16 +12,16 @@ from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode
 from holdfast.core.course import Amended, BatchFacts, Decide, to_note, to_steer
 from holdfast.core.errors import Refused
-from holdfast.core.model import BatchId, Course, State, chain_of_batch
+from holdfast.core.model import BatchId, BatchMode, State, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.report import lifecycle, reconcile, status
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, outbox_of
 from holdfast.stores.memory import MemoryStore
 
-BY = By(actor="ann", reason="because")
+BY = Actor(name="ann", reason="because")
 Story = Callable[[hf.Pipeline], object]
 
 
@@ -175,7 +175,7 @@ def test_a_batch_that_others_keep_changing_is_left_to_them(
     def overtaken(batch: BatchId, decide: Decide, *, actor: str) -> Amended:
         if kind_of(letters.store, batch, decide) == "reconciled":
             ends_at = letters.store.now() + 1e6 + next(numbers)
-            amend(batch, to_steer(Course.OPEN, reason="later", ends_at=ends_at), actor="ann")
+            amend(batch, to_steer(BatchMode.OPEN, reason="later", ends_at=ends_at), actor="ann")
         return amend(batch, decide, actor=actor)
 
     monkeypatch.setattr(letters.store, "amend", overtaken)
@@ -236,7 +236,7 @@ def test_an_act_tells_both_what_keeps_items_from_going_on_and_what_went_wrong_at
     letters.run([1, 13], progress=False)
     batch = lookup.batch_named(letters.store, "letters")
     ended = letters.store.amend(
-        batch.id, to_steer(Course.OPEN, reason="x", ends_at=letters.store.now() - 1.0), actor="a"
+        batch.id, to_steer(BatchMode.OPEN, reason="x", ends_at=letters.store.now() - 1.0), actor="a"
     ).batch
     [dead] = letters.store.items(batch.id, state=State.DEAD)
     change = change_of(dead.n, dead.place, states.move(dead.place, states.Transition.REDRIVE, stages=1))
@@ -303,7 +303,7 @@ def test_what_was_put_right_is_not_another_end(tmp_path: Path) -> None:
 def test_an_end_that_only_its_word_tells_from_the_last_one_is_told(letters: hf.Pipeline) -> None:
     letters.process(1)
     store, batch = letters.store, lookup.batch_named(letters.store, "letters")
-    store.amend(batch.id, to_steer(Course.OPEN, reason="it was late", ends_at=store.now() - 1), actor="ann")
+    store.amend(batch.id, to_steer(BatchMode.OPEN, reason="it was late", ends_at=store.now() - 1), actor="ann")
     letters.reconcile()
     letters.close()
     assert told(letters) == (["stopped", "complete"] if store.capabilities.events else [""] * 2)

@@ -9,14 +9,14 @@ import pytest
 import holdfast as hf
 from holdfast.core.acts import Strategy
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.definition import USUAL
 from holdfast.runtime.operate import audit, resolution
 from holdfast.runtime.report import orphans, status, why
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.support import App, Calls, run_until, stop_between_two_writes, wait_for
 
-BY = By(actor="ada", reason="its owner does not answer")
+BY = Actor(name="ada", reason="its owner does not answer")
 
 SLOW = """
 import os, sys, time

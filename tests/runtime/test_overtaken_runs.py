@@ -11,7 +11,7 @@ import holdfast as hf
 from holdfast.core.errors import Refused
 from holdfast.core.model import Batch
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.journal import forward
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import lifecycle
@@ -112,7 +112,7 @@ def test_what_others_finish_after_a_run_has_looked_is_compared_before_it_is_told
     def others_finish(store: Store, batch: Batch, reason: str, **more: Any) -> None:
         note_halt(store, batch, reason, **more)
         letters.meanwhile = lambda: None
-        operations.reset(store, batch, By(actor="ann", reason="at once"), "1")
+        operations.reset(store, batch, Actor(name="ann", reason="at once"), "1")
         assert letters.pipeline.process(1).state == "done"
 
     monkeypatch.setattr(lifecycle, "note_halt", others_finish)

@@ -13,9 +13,9 @@ import pytest
 import holdfast as hf
 from holdfast.core.changes import PlannedFate
 from holdfast.core.course import to_steer
-from holdfast.core.model import Course
+from holdfast.core.model import BatchMode
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.plan import Plan
 from holdfast.stores import faults
@@ -24,7 +24,7 @@ from holdfast.testing.clock import ManualClock
 from tests.runtime.support import ONCE, Calls, run
 
 Restart = Callable[[Callable[[hf.Pipeline], None]], hf.Pipeline]
-BY = By(actor="ann", reason="try again")
+BY = Actor(name="ann", reason="try again")
 
 
 def define(calls: Calls, *, fail: set[int] = frozenset(), factor: int = 10) -> Callable[[hf.Pipeline], None]:  # type: ignore[assignment]
@@ -237,10 +237,10 @@ def test_waiting_running_and_tried_before() -> None:
     assert planned(book.plan([1, 2])) == {("run", "waiting", "only"): 1, ("skip", "done", ""): 1}
     clock.advance(60)
     assert planned(book.plan([1, 2]))["run", "to be tried again", "only"] == 1
-    from holdfast.core.model import Want
+    from holdfast.core.model import ClaimRequest
 
     (batch,) = store.batches()
-    store.claim(Want(batch=batch.id, owner="elsewhere", limit=9, seconds=30.0))
+    store.claim(ClaimRequest(batch=batch.id, owner="elsewhere", limit=9, seconds=30.0))
     assert planned(book.plan([1, 2]))["skip", "running elsewhere", "only"] == 1
 
 
@@ -309,9 +309,9 @@ def test_what_is_in_the_way_is_told(restart: Restart, unchanged: Any) -> None:
     assert plan.headline == "a run would be refused."
 
 
-@pytest.mark.parametrize("to", [Course.PAUSED, Course.CANCELLED])
+@pytest.mark.parametrize("to", [BatchMode.PAUSED, BatchMode.CANCELLED])
 @pytest.mark.parametrize("word", ["a", "b"])
-def test_a_run_that_would_do_nothing_is_not_called_refused(restart: Restart, to: Course, word: str) -> None:
+def test_a_run_that_would_do_nothing_is_not_called_refused(restart: Restart, to: BatchMode, word: str) -> None:
     book = restart(define(Calls()))
     run(book, rows(1), key="id")
     batch = lookup.batch_named(book.store, "book")

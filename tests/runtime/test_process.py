@@ -11,10 +11,10 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.course import to_steer
-from holdfast.core.model import Claim, ItemNo, Want
+from holdfast.core.model import Claim, ClaimRequest, ItemNo
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.message import Processor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.operate.audit import verify
@@ -205,7 +205,7 @@ def test_an_item_that_another_process_tried_in_the_same_moment_waits(monkeypatch
 
     claim, again = book.store.claim, [1]
 
-    def claim_late(want: Want) -> Any:
+    def claim_late(want: ClaimRequest) -> Any:
         if again and want.only == 0:
             again.clear()
             assert book.process(0).state == "waiting"  # another delivery comes first
@@ -221,9 +221,9 @@ def test_an_item_that_another_process_tried_in_the_same_moment_waits(monkeypatch
 def test_what_another_process_holds_is_running(pages: hf.Pipeline, calls: Calls) -> None:
     pages.process(1)
     batch = lookup.batch_named(pages.store, "book")
-    operations.reset(pages.store, batch, By(actor="ann", reason="again"), "1")
+    operations.reset(pages.store, batch, Actor(name="ann", reason="again"), "1")
     (chunk,) = pages.store.chunks(batch.id)
-    pages.store.claim(Want(batch=batch.id, owner="elsewhere", limit=1, seconds=30.0))
+    pages.store.claim(ClaimRequest(batch=batch.id, owner="elsewhere", limit=1, seconds=30.0))
     calls.clear()
     result = pages.process(1)
     assert (result.state, result.run_again, calls.seen) == ("running", True, [])
@@ -241,8 +241,8 @@ def test_what_waits_is_not_running_because_something_else_runs() -> None:
     with book.processor() as one:
         for n in (1, 2):
             one.store.add_items(one.batch.id, [one.ingester.freeze(n, bytes(16), None)])
-        parked = one.store.claim(Want(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(0)))
-        one.store.claim(Want(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(1)))
+        parked = one.store.claim(ClaimRequest(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(0)))
+        one.store.claim(ClaimRequest(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(1)))
         assert isinstance(parked, Claim)
         holder = Holder(batch=one.batch.id, chunk=parked.lease.chunk, fence=parked.lease.fence, version=0, seconds=30.0)
         one.store.commit([commit(holder, NOTHING, commit_id=bytes(16), release=True, due=clock() + 90)])
@@ -432,14 +432,14 @@ def test_inside_a_running_loop(pages: hf.Pipeline) -> None:
 
 
 def test_sealed_cancelled_and_paused_batches(pages: hf.Pipeline) -> None:
-    from holdfast.core.model import Course
+    from holdfast.core.model import BatchMode
 
     done = pages.process(1)
     batch = lookup.batch_named(pages.store, "book")
-    pages.store.amend(batch.id, to_steer(Course.PAUSED, reason="later"), actor="ann")
+    pages.store.amend(batch.id, to_steer(BatchMode.PAUSED, reason="later"), actor="ann")
     assert pages.process(2).state == "waiting"
     assert "paused" in pages.process(2).why
-    pages.store.amend(batch.id, to_steer(Course.CANCELLED, reason="never"), actor="ann")
+    pages.store.amend(batch.id, to_steer(BatchMode.CANCELLED, reason="never"), actor="ann")
     assert (pages.process(2).state, pages.process(2).code) == ("cancelled", "cancelled")
     assert pages.report().counts.cancelled == 1, "it is on record"
     assert pages.process(1) == done
@@ -455,7 +455,7 @@ def test_a_commit_after_a_take_over_is_refused(book: hf.Pipeline) -> None:
     def only(n: int) -> int:
         if calls(n) == 1:
             batch = lookup.batch_named(book.store, "book")
-            operations.reset(book.store, batch, By(actor="ann", reason="mine"), str(n))
+            operations.reset(book.store, batch, Actor(name="ann", reason="mine"), str(n))
         return n
 
     result = book.process(1)
@@ -498,7 +498,7 @@ def test_what_a_killed_process_left_at_the_first_stage_is_adopted(folder: Path) 
 
     with book.processor(lease="30s") as killed:
         n = killed.store.add_items(killed.batch.id, [killed.ingester.freeze(7, b"0" * 16, None)]).lo
-        killed.store.claim(Want(batch=killed.batch.id, owner="killed", limit=1, seconds=30, only=n))
+        killed.store.claim(ClaimRequest(batch=killed.batch.id, owner="killed", limit=1, seconds=30, only=n))
         paid(7)
     clock.advance(31)
     assert (book.process(7).state, paid.seen) == ("done", [7])
@@ -582,7 +582,7 @@ def test_an_item_in_hand_is_not_called_cancelled(how: str, folder: Path) -> None
     book = ending(clock)
     batch = lookup.batch_named(book.store, "book")
     book.store.add_items(batch.id, [new_item(1, b"1")], actor="ann")
-    claim = book.store.claim(Want(batch=batch.id, owner="other", limit=1, seconds=30))
+    claim = book.store.claim(ClaimRequest(batch=batch.id, owner="other", limit=1, seconds=30))
     assert isinstance(claim, Claim)
     if how == "cancel":
         book.cancel("book", reason="never")

@@ -154,7 +154,7 @@ book.run(range(5), progress=False)
     ended = app.run()
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]
-    assert last.startswith("holdfast.core.errors.UsageError")
+    assert last.startswith("holdfast.UsageError")
     assert 'if __name__ == "__main__":' in last
     assert stored(folder).report().counts.dead == 0
 

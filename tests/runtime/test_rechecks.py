@@ -7,7 +7,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.limits import FINDINGS_LISTED
-from holdfast.core.model import ItemNo, Output, Place, StoredItem
+from holdfast.core.model import ItemNo, ItemState, Output, StoredItem
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward_of
 from holdfast.runtime.verify import recheck
@@ -65,7 +65,7 @@ def test_of_items_that_go_back_only_those_that_were_done_are_undone(book: hf.Pip
 @pytest.mark.promise("P4")
 def test_an_output_from_beyond_the_stage_of_its_item_is_not_looked_at() -> None:
     """What an earlier epoch left there is nothing that the item rests on."""
-    item = StoredItem(n=ItemNo(7), key=7, place=Place(stage=1, epoch=1), payload=b"7", salt=b"salt")
+    item = StoredItem(n=ItemNo(7), key=7, place=ItemState(stage=1, epoch=1), payload=b"7", salt=b"salt")
     left = [Output(ItemNo(7), stage, 0, b"1") for stage in (0, 1, 2)]
     assert sorted(recheck.past_of(item, left, fence=1).outputs) == [0]
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 import holdfast as hf
 from holdfast.core.canonical import decode
-from holdfast.core.model import Claim, State, Want
+from holdfast.core.model import Claim, ClaimRequest, State
 from holdfast.core.verify import What
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine import ingester, source_keys
 from holdfast.runtime.operate import operations, repair
 from holdfast.runtime.report import lifecycle
@@ -30,7 +30,7 @@ from tests.operations.world import done as item_done
 from tests.runtime.support import Calls, run
 
 COUNT = 40
-BY = By(actor="op", reason="for the test")
+BY = Actor(name="op", reason="for the test")
 Pair = tuple[str, Any]
 
 
@@ -430,7 +430,7 @@ def test_a_repair_takes_from_the_dead_and_not_from_the_living(book: hf.Pipeline)
     look = repairable(store, batch, None, "quick")
     Path("out/1.txt").unlink()
     for seconds, sent in ((30.0, 0), (-1.0, 1)):
-        assert isinstance(store.claim(Want(batch=batch.id, owner="worker", limit=9, seconds=seconds)), Claim)
+        assert isinstance(store.claim(ClaimRequest(batch=batch.id, owner="worker", limit=9, seconds=seconds)), Claim)
         assert repair.repair(store, batch, look, BY).changed == sent
         operations.reset(store, batch, BY, "0", to_stage="send")  # which takes the chunk from its owner
 

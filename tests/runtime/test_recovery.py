@@ -9,11 +9,11 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core.errors import Damaged, Refused, UsageError
 from holdfast.runtime import recover
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit
 from tests.runtime.support import Calls, outputs, run
 
-BY = By(actor="ann", reason="the disk died")
+BY = Actor(name="ann", reason="the disk died")
 ITEMS = [{"number": n} for n in range(12)]
 
 

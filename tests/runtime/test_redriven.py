@@ -11,8 +11,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.course import to_steer
-from holdfast.core.model import Course, State
-from holdfast.runtime.acts import By
+from holdfast.core.model import BatchMode, State
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.report import why
 from holdfast.runtime.scan.redrive import REFRESH_SECONDS, Redriving
@@ -26,7 +26,7 @@ from holdfast.testing.rows import Rows
 from tests.runtime.support import SOON, App, wait_for, walk_of
 from tests.runtime.test_following import PROGRAM, Counting
 
-BY = By(actor="ann", reason="it was corrected")
+BY = Actor(name="ann", reason="it was corrected")
 
 
 @pytest.fixture(params=["memory", "sqlite", "bucket"])
@@ -271,7 +271,7 @@ def test_what_stands_still_says_so_and_leaves_redriven_rows_alone(folder: Path) 
     scan.tick()
     rows[1] = 1
     send_again(scan)
-    store.amend(store.batches()[0].id, to_steer(Course.PAUSED, reason="maintenance"), actor="ann")
+    store.amend(store.batches()[0].id, to_steer(BatchMode.PAUSED, reason="maintenance"), actor="ann")
     told = scan.tick()
     assert (told.ended, told.exit_code, told.redriven) == (Ended.WAITING, 75, 0)
     assert "holdfast unpause orders" in told.why

@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.limits import INGEST_FIRST_GROUP
 from holdfast.core.model import BatchId, Chunk, ChunkId, Counts, ItemNo, State
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.options import Changed, Identity
 from holdfast.runtime.engine import session as runs
 from holdfast.runtime.engine.control import Control
@@ -184,7 +184,7 @@ def test_a_dead_letter_that_was_corrected_and_redriven_is_tried_with_the_new_pay
 
     run(restart(define), [*rows(1, 3), {"id": 3, "v": -1}], key="id")
     book = restart(define)
-    operations.redrive(book.store, book.store.batches()[0], By(actor="ann", reason="corrected"), ["3"])
+    operations.redrive(book.store, book.store.batches()[0], Actor(name="ann", reason="corrected"), ["3"])
     calls.clear()
     report = run(book, rounds.slowly([*rows(1, 3), {"id": 3, "v": 7}]), key="id", changed="rerun")
     assert calls.seen == [(3, 7)]

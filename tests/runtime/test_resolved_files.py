@@ -8,12 +8,12 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import State
 from holdfast.core.verify import What
-from holdfast.runtime.acts import ActResult, By
+from holdfast.runtime.acts import Actor, ActResult
 from holdfast.runtime.operate import operations
 
 from .support import run
 
-BY = By(actor="ann", reason="seen on paper")
+BY = Actor(name="ann", reason="seen on paper")
 
 
 def with_letter(template: str = "out/{key}.json", *, batch: str = "monday") -> hf.Pipeline:

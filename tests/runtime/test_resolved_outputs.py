@@ -11,12 +11,12 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core import canonical
 from holdfast.core.model import Batch, State
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 
 from .support import run
 
-BY = By(actor="ann", reason="seen on paper")
+BY = Actor(name="ann", reason="seen on paper")
 
 
 class Page(BaseModel):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import reset
 from holdfast.runtime.scan.tick import Ended
 from holdfast.stores.open import open_store
@@ -174,7 +174,7 @@ def half_done(folder: Path) -> hf.Scan:
 
 def go_on(scan: hf.Scan) -> None:
     store = scan.pipeline.store
-    reset(store, store.batches()[0], By(actor="ann", reason="now"))
+    reset(store, store.batches()[0], Actor(name="ann", reason="now"))
 
 
 def test_what_was_accumulated_and_does_not_fit_the_new_handler_is_told_in_plain_words(folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import canonical, journal
 from holdfast.core.journal import FLOAT32, pack
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, evidence
 from holdfast.runtime.operate.evidence import check
 from holdfast.runtime.operate.operations import redrive
@@ -237,7 +237,7 @@ def test_a_row_that_was_redriven_costs_what_its_handler_says(tmp_path: Path) -> 
     before = once(scan).totals.usd
     bad = False
     (batch,) = scan.pipeline.store.batches("rows")
-    redrive(scan.pipeline.store, batch, By(actor="me", reason="seen to"))
+    redrive(scan.pipeline.store, batch, Actor(name="me", reason="seen to"))
     tick = scan.tick()
     assert tick.redriven == 1
     assert scan.report().totals.usd == before + CENTS

@@ -9,9 +9,9 @@ import holdfast as hf
 from holdfast.core import journal
 from holdfast.core.canonical import decode
 from holdfast.core.course import to_reopen
-from holdfast.core.model import Batch, Claim, Commit, ItemNo, Output, Want, chain_of_batch
+from holdfast.core.model import Batch, Claim, ClaimRequest, Commit, ItemNo, Output, chain_of_batch
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import lifecycle, status, why
 from holdfast.runtime.report.reconcile import reconcile
@@ -20,7 +20,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ManualClock
 from tests.runtime.support import run
 
-BY = By(actor="op", reason="for the test")
+BY = Actor(name="op", reason="for the test")
 ITEMS = ["a", "b", "c"]
 
 
@@ -133,7 +133,7 @@ def test_a_reopened_batch_goes_on_and_can_be_sealed_again(book: hf.Pipeline) -> 
 
 def late_commit(store: MemoryStore, batch: Batch) -> Commit:
     """What an owner brings that was away: an output for the first item, under the fence it was given."""
-    claim = store.claim(Want(batch=batch.id, owner="zombie", limit=10, seconds=30.0))
+    claim = store.claim(ClaimRequest(batch=batch.id, owner="zombie", limit=10, seconds=30.0))
     assert isinstance(claim, Claim)
     body = journal.encode_body(journal.Checkpointed())
     return Commit(id=b"late", chunk=claim.lease.chunk, batch=batch.id, fence=claim.lease.fence, version=0,

@@ -6,14 +6,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.verify import What
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.operate import audit, operations, repair
 from holdfast.runtime.report.reconcile import repairable
 
 from .support import Calls, run
 
-BY = By(actor="tester", reason="a test")
+BY = Actor(name="tester", reason="a test")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.verify import What
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import definition
 from holdfast.runtime.operate import audit, operations
 from holdfast.runtime.recover import set_aside
@@ -24,7 +24,7 @@ from holdfast.stores.base import find_batch
 
 from .support import App, Calls, run
 
-BY = By(actor="tester", reason="a test")
+BY = Actor(name="tester", reason="a test")
 
 
 def pipeline(
@@ -526,7 +526,7 @@ PROCESSES = """
 import os
 
 import holdfast as hf
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.stores.base import find_batch
 
@@ -539,7 +539,7 @@ def write(key: str, ctx: hf.Context) -> str:
     return open("calls").read()
 
 def again(batch: str, key: str) -> None:
-    operations.reset(p.store, find_batch(p.store, batch), By(actor="tester", reason="a test"), key, to_stage="write")
+    operations.reset(p.store, find_batch(p.store, batch), Actor(name="tester", reason="a test"), key, to_stage="write")
 
 if __name__ == "__main__":
     options = {"workers": 1, "progress": False, "tolerate": 1}

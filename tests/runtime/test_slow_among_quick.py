@@ -15,7 +15,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import StoreError
-from holdfast.core.model import Claim, Commit, Item, Receipt, Want
+from holdfast.core.model import Claim, ClaimRequest, Commit, Item, Receipt
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import NOTHING, Holder, commit
 from holdfast.runtime.engine import control as role
@@ -301,7 +301,7 @@ def test_a_lease_that_is_lost_meanwhile_costs_the_slow_outcome_and_nothing_else(
     with Scene(store, {7}) as scene:
         scene.wait_until_all_others_are_durable()
         (batch,) = other.batches("scene")
-        claim = other.claim(Want(batch=batch.id, owner="another", limit=COUNT, seconds=30))
+        claim = other.claim(ClaimRequest(batch=batch.id, owner="another", limit=COUNT, seconds=30))
         assert isinstance(claim, Claim)
         beats[0].beat()
         scene.may_end.set()

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import ingest
-from holdfast.core.model import START, BatchId, ChunkId, Claim, Commit, Item, ItemNo, Lease, Receipt, Want
+from holdfast.core.model import START, BatchId, ChunkId, Claim, ClaimRequest, Commit, Item, ItemNo, Lease, Receipt
 from holdfast.core.outcome import Outcome
 from holdfast.runtime.engine import desk, dispatch, exchange, worker
 from holdfast.runtime.engine import session as runs
@@ -34,7 +34,7 @@ class Counted(SqliteStore):
         self.asked["looks at a process"] += 1
         return False
 
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         self.asked["claims"] += 1
         return super().claim(want)
 

@@ -8,19 +8,19 @@ import pytest
 import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Claim, ItemNo, State, Want
-from holdfast.runtime.acts import By
+from holdfast.core.model import Claim, ClaimRequest, ItemNo, State
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.operate.operations import redrive
 from holdfast.runtime.scan.tick import Ended, unsettled
-from holdfast.runtime.sources.base import Final
+from holdfast.runtime.sources.base import Horizon
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.rows import Rows
 from tests.runtime.support import Calls
 
-BY = By(actor="ann", reason="it was corrected")
+BY = Actor(name="ann", reason="it was corrected")
 WAIT = 10.0
 
 
@@ -59,7 +59,7 @@ class Orders:
     def die(self, n: int) -> None:
         """Die under an item as often as it takes to be held against it."""
         for _ in range(SUSPECT + BLAME):
-            want = Want(batch=self.store.batches()[0].id, owner="gone", limit=1, seconds=30.0, only=ItemNo(n))
+            want = ClaimRequest(batch=self.store.batches()[0].id, owner="gone", limit=1, seconds=30.0, only=ItemNo(n))
             claim = self.store.claim(want)
             assert isinstance(claim, Claim)
             if claim.blame >= SUSPECT:
@@ -125,7 +125,7 @@ def test_a_row_at_the_border_of_what_is_final_is_still_to_come(newest: str, wait
     def at(time: str) -> Cursor:
         return Cursor("column", f"2026-01-01T{time}")
 
-    assert unsettled(Final(newest=at(newest), until=at("12:00:00"))) is waits
+    assert unsettled(Horizon(newest=at(newest), until=at("12:00:00"))) is waits
 
 
 @pytest.mark.promise("C8", "C16")
@@ -136,7 +136,7 @@ def test_rows_that_another_process_handled_between_the_look_and_the_claim_are_no
     orders.rows += [1, 2]
     claim, other = orders.store.claim, orders.beside()
 
-    def overtaken(want: Want) -> Any:
+    def overtaken(want: ClaimRequest) -> Any:
         monkeypatch.setattr(orders.store, "claim", claim)
         assert other.tick().rows == 2
         return claim(want)

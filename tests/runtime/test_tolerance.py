@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.model import State
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import discard
 from holdfast.runtime.report import status
 from tests.runtime.support import App, Calls, run
@@ -161,7 +161,7 @@ def halted(book: hf.Pipeline) -> tuple[str, str]:
 def test_a_batch_is_over_tolerance_only_while_too_many_are_dead(restart: Restart) -> None:
     book = restart(define(Calls(), lambda number: number % 2 == 0))
     run(book, range(1000), workers=1, stop_beyond=10)
-    batch, by = lookup.batch_named(book.store, "book"), By(actor="ann", reason="looked at")
+    batch, by = lookup.batch_named(book.store, "book"), Actor(name="ann", reason="looked at")
     for letter in book.store.items(batch.id, state=State.DEAD)[10:]:
         assert halted(book) == ("tolerance", "over tolerance")
         discard(book.store, batch, by, [f"#{letter.n}"])
@@ -172,7 +172,7 @@ def test_the_tolerance_of_the_last_run_is_the_one_that_counts(restart: Restart) 
     book = restart(define(Calls()))
     for count in (10, 3):
         run(book, range(1000), workers=1, stop_beyond=count)
-    batch, by = lookup.batch_named(book.store, "book"), By(actor="ann", reason="looked at")
+    batch, by = lookup.batch_named(book.store, "book"), Actor(name="ann", reason="looked at")
     dead = book.store.items(batch.id, state=State.DEAD)
     discard(book.store, batch, by, [f"#{letter.n}" for letter in dead[4:]])
     assert halted(book) == ("tolerance", "over tolerance")

@@ -15,7 +15,7 @@ from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import State
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations, resolution
 from holdfast.runtime.operate.audit import verify
 from holdfast.runtime.report import reconcile, status
@@ -26,7 +26,7 @@ from holdfast.stores.sqlite.rows import load
 from tests.runtime.support import run
 
 SQL = load("statements.sql")
-BY = By(actor="ann", reason="because")
+BY = Actor(name="ann", reason="because")
 
 
 class Killed(BaseException):

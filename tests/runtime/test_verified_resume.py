@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.runtime.sinks import disk
 from holdfast.stores import faults
@@ -423,7 +423,7 @@ def test_what_a_person_gave_in_place_of_an_earlier_output_holds(book: hf.Pipelin
     def read(number: int) -> str:
         return next(answers)
 
-    by = By(actor="ann", reason="seen on paper")
+    by = Actor(name="ann", reason="seen on paper")
     run(book, [1])
     operations.reset(book.store, book.store.batches()[0], by, "1")
     assert run(book).counts.dead == 1

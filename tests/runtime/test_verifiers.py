@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 import holdfast as hf
 from holdfast.core.outcome import Lost
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine.exchange import GateAnswer
 from holdfast.runtime.engine.withheld import WithheldReturns
 from holdfast.runtime.operate import operations
@@ -70,7 +70,7 @@ def docs(count: int) -> list[dict[str, Any]]:
 
 def redrive(book: hf.Pipeline) -> None:
     (batch,) = book.store.batches("book")
-    operations.redrive(book.store, batch, By(actor="test", reason="continue"))
+    operations.redrive(book.store, batch, Actor(name="test", reason="continue"))
 
 
 def place(book: hf.Pipeline, n: int) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.file import SqliteFile
@@ -23,7 +23,7 @@ def statements(monkeypatch: pytest.MonkeyPatch, world: World) -> int:
 
     with monkeypatch.context() as patched:
         patched.setattr(SqliteFile, "execute", count)
-        operations.redrive(world.store, world.batch, By(actor="ada", reason="again"))
+        operations.redrive(world.store, world.batch, Actor(name="ada", reason="again"))
     return len(counted)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.core.model import BatchId, Claim, Want
+from holdfast.core.model import BatchId, Claim, ClaimRequest
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import DEFINITION, new_item
@@ -25,7 +25,7 @@ def grant(path: Path, times: int = 1, owner: str = "ann") -> list[int]:
     store = SqliteStore(path, is_dead=lambda _owner: True)
     batch = store.open_batch("book", "pages", DEFINITION, actor=owner).id
     store.add_items(batch, [new_item("a")])
-    claims = [store.claim(Want(batch=batch, owner=owner, limit=1, seconds=30)) for _ in range(times)]
+    claims = [store.claim(ClaimRequest(batch=batch, owner=owner, limit=1, seconds=30)) for _ in range(times)]
     store.close()
     return [claim.lease.fence for claim in claims if isinstance(claim, Claim)]
 
@@ -178,7 +178,7 @@ def test_a_process_that_has_the_file_open_does_not_hide_a_newer_epoch(path: Path
     copy = backup(path)
     faults.arm(faults.parse("claim.written:1:raise"))
     with pytest.raises(OSError, match="injected"):
-        old.claim(Want(batch=batch, owner="ann", limit=1, seconds=30))
+        old.claim(ClaimRequest(batch=batch, owner="ann", limit=1, seconds=30))
     faults.arm(None)
     newer = SqliteStore(path)
     given = [claim_one(newer, batch), claim_one(old, batch)]
@@ -191,7 +191,7 @@ def test_a_process_that_has_the_file_open_does_not_hide_a_newer_epoch(path: Path
 
 
 def claim_one(store: SqliteStore, batch: BatchId) -> int:
-    claim = store.claim(Want(batch=batch, owner="ann", limit=1, seconds=30))
+    claim = store.claim(ClaimRequest(batch=batch, owner="ann", limit=1, seconds=30))
     assert isinstance(claim, Claim)
     return claim.lease.fence
 
@@ -203,7 +203,7 @@ def test_a_grant_of_an_older_epoch_does_not_lower_the_note(path: Path) -> None:
     store.add_items(batch, [new_item("a")])
     newer = 1 << 50
     store._epoch._write(newer, 0)
-    assert isinstance(store.claim(Want(batch=batch, owner="ann", limit=1, seconds=30)), Claim)
+    assert isinstance(store.claim(ClaimRequest(batch=batch, owner="ann", limit=1, seconds=30)), Claim)
     assert store._epoch._read()[0] == newer
     store.close()
     assert grant(path)[0] > newer

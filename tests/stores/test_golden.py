@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.model import Place, State
+from holdfast.core.model import ItemState, State
 from holdfast.runtime.operate import audit
 from holdfast.runtime.report import why
 from holdfast.stores.base import Store
@@ -36,7 +36,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iter
     store.close()
 
 
-def places(store: Store) -> dict[str, Place]:
+def places(store: Store) -> dict[str, ItemState]:
     return {str(item.key): item.place for item in store.items(store.batches()[0].id)}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.errors import Damaged, UsageError
-from holdfast.core.model import BatchId, Claim, Want
+from holdfast.core.model import BatchId, Claim, ClaimRequest
 from holdfast.runtime import recover
 from holdfast.runtime.operate import doctor
 from holdfast.stores.base import find_batch
@@ -35,7 +35,7 @@ def link(tmp_path: Path, real: Path) -> Path:
 def grant(path: Path, times: int = 1) -> list[int]:
     store = SqliteStore(path, is_dead=lambda _owner: True)
     batch = opened(store)
-    claims = [store.claim(Want(batch=batch, owner="ann", limit=1, seconds=30)) for _ in range(times)]
+    claims = [store.claim(ClaimRequest(batch=batch, owner="ann", limit=1, seconds=30)) for _ in range(times)]
     store.close()
     return [claim.lease.fence for claim in claims if isinstance(claim, Claim)]
 

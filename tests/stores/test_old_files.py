@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from holdfast.core import canonical, journal
-from holdfast.core.model import Course, State
+from holdfast.core.model import BatchMode, State
 from holdfast.runtime.operate import audit
 from holdfast.stores import faults
 from holdfast.stores.sqlite import SqliteStore
@@ -111,7 +111,7 @@ def test_a_file_of_the_first_format_goes_on_and_keeps_everything(old: Path) -> N
     clock = Clock()
     store = SqliteStore(old, clock=clock)
     (batch,) = store.batches("moby-dick")
-    assert (batch.course, batch.ends_at, batch.sealed_at) == (Course.OPEN, None, None)
+    assert (batch.course, batch.ends_at, batch.sealed_at) == (BatchMode.OPEN, None, None)
     assert content(old) == before
     assert audit.verify(store, batch).findings == ()
     go_on(store, clock)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.limits import SUSPECT
-from holdfast.core.model import BatchId, Claim, Commit, ItemNo, Receipt, Want
+from holdfast.core.model import BatchId, Claim, ClaimRequest, Commit, ItemNo, Receipt
 from holdfast.core.settle import Holder, commit, settle
 from holdfast.stores import faults
 from holdfast.stores.base import Idle
@@ -36,8 +36,8 @@ class Shelf:
         self.asked[owner] += 1
         return owner in self.dead
 
-    def want(self, owner: str = "ann", **more: object) -> Want:
-        return replace(Want(batch=self.batch, owner=owner, limit=1000, seconds=30), **more)
+    def want(self, owner: str = "ann", **more: object) -> ClaimRequest:
+        return replace(ClaimRequest(batch=self.batch, owner=owner, limit=1000, seconds=30), **more)
 
     def granted(self, owner: str = "ann", **more: object) -> list[Claim]:
         claim = self.store.claim(self.want(owner, **more))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model import Claim, Want
+from holdfast.core.model import Claim, ClaimRequest
 from holdfast.stores.base import Idle
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite import rows as statements
@@ -89,7 +89,7 @@ def test_a_lease_ends_after_its_last_moment_and_not_with_it(tmp_path: Path, monk
     store = SqliteStore(tmp_path / "state.db", clock=clock, is_dead=lambda _owner: False)
     batch = store.open_batch("book", "pages", DEFINITION, actor="ann").id
     store.add_items(batch, [new_item("a")])
-    want = Want(batch=batch, owner="ann", limit=1, seconds=LEASE)
+    want = ClaimRequest(batch=batch, owner="ann", limit=1, seconds=LEASE)
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)
     assert isinstance(store.claim(want), Claim)
     clock.advance(LEASE)

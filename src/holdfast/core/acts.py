@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import journal
 from holdfast.core.canonical import storable
 from holdfast.core.limits import REQUEUES
-from holdfast.core.model import START, Act, Change, Chunk, Counts, Course, Event, ItemNo, Place, State
+from holdfast.core.model import START, Act, BatchMode, Change, Chunk, Counts, Event, ItemNo, ItemState, State
 from holdfast.core.states import Transition, move
 
 
@@ -26,7 +26,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-def change_of(n: ItemNo, before: Place, after: Place) -> Change:
+def change_of(n: ItemNo, before: ItemState, after: ItemState) -> Change:
     """What an act does to one item, guarded by where it stood when that was decided."""
     return Change(n=n, state=before.state, epoch=before.epoch, place=after)
 
@@ -52,7 +52,7 @@ def may_come_again(act: Act) -> bool:
     return any(c.epoch == c.place.epoch and c.state in around and c.place.state in around for c in act.at_items)
 
 
-def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> Effect:
+def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, ItemState]) -> Effect:
     """The part of an act that still holds: an item that moved on since it was decided is left alone, and so is one
     that the act has changed already."""
     once = {change.n: change for change in reversed(changes)}
@@ -74,7 +74,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
     )
 
 
-def _lifted(chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Place]) -> list[Change]:
+def _lifted(chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, ItemState]) -> list[Change]:
     """The one item that names a chunk whose blame is lifted, as it stands; nothing where there is no blame."""
     return [] if chunk.progressed else [change_of(c.n, places[c.n], places[c.n]) for c in changes[:1]]
 
@@ -118,7 +118,7 @@ def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:
     return [event for event in act.events if landed and (event.n is None or event.n in landed)]
 
 
-def _holds(change: Change, place: Place) -> bool:
+def _holds(change: Change, place: ItemState) -> bool:
     """Whether the item still stands where it stood when the change was decided. Within an epoch nothing leads back:
     not to a stage that was passed since, and for a pending item not to an attempt or a re-enqueueing before the last.
     What stands as it shall stand is left alone: it was done before."""
@@ -161,7 +161,7 @@ class OrphanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about an item when it is judged."""
 
     state: State
-    course: Course = Course.OPEN
+    course: BatchMode = BatchMode.OPEN
     progressed_at: float
     """When its chunk last made progress; of a dead letter, when it was buried."""
     due: float = 0.0
@@ -181,7 +181,7 @@ def still_since(facts: OrphanFacts) -> float:
     return own if facts.was_claimed and not facts.is_held else max(own, facts.written_at)
 
 
-def begun(chunk: Chunk, place: Place) -> bool:
+def begun(chunk: Chunk, place: ItemState) -> bool:
     """Return whether anybody ever took the item: its chunk has a chain of its own, or it left the start. The fence
     does not tell, because a part that is cut off inherits it."""
     return chunk.seq > 0 or place != START
@@ -193,17 +193,17 @@ def judge_orphan(facts: OrphanFacts, *, now: float, grace: float, dead_after: fl
         return OrphanKind.UNANSWERED if now - facts.progressed_at > dead_after else None
     if facts.state is not State.PENDING:
         return None
-    if facts.course is Course.CANCELLED:
+    if facts.course is BatchMode.CANCELLED:
         return OrphanKind.STRANDED
     return OrphanKind.STUCK if now - still_since(facts) > grace else None
 
 
 def resolve_orphan(
-    place: Place, strategy: Strategy, *, stages: int, reason: str, course: Course = Course.OPEN
-) -> Place | str:
+    place: ItemState, strategy: Strategy, *, stages: int, reason: str, course: BatchMode = BatchMode.OPEN
+) -> ItemState | str:
     """Where an orphan stands once it is resolved; as text, why it cannot be in this way."""
     match strategy:
-        case Strategy.REQUEUE if course is Course.CANCELLED:
+        case Strategy.REQUEUE if course is BatchMode.CANCELLED:
             return "its batch was cancelled, so nothing would take it: fail it, or send it to review"
         case Strategy.REQUEUE:
             return requeued(place, stages, reason=reason)
@@ -215,7 +215,7 @@ def resolve_orphan(
             assert_never(strategy)
 
 
-def requeued(place: Place, stages: int, *, reason: str) -> Place:
+def requeued(place: ItemState, stages: int, *, reason: str) -> ItemState:
     """On its way again from its checkpoint; when that led nowhere too often, buried."""
     if place.requeues >= REQUEUES:
         why = f"{storable(reason)} (re-enqueued {place.requeues} times without progress)"

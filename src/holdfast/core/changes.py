@@ -12,7 +12,7 @@ from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import DefinitionChanged, FingerprintChanged
 from holdfast.core.limits import REWINDS
-from holdfast.core.model import Batch, Change, NewItem, Place, State, StoredItem
+from holdfast.core.model import Batch, Change, ItemState, NewItem, State, StoredItem
 from holdfast.core.states import RESOLVED, Transition, move
 
 UNDECIDED = "undecided"
@@ -73,7 +73,7 @@ def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -
     return Decision(definition=encode(asked), changes=tuple(everything), news=bool(new))
 
 
-def is_affected(place: Place, stage: int) -> bool:
+def is_affected(place: ItemState, stage: int) -> bool:
     """Whether an item rests on what a stage made, or did not make, of it. What a person decided, or has to decide, is
     left alone: dead letters, what was given up, what was settled by hand."""
     if place.state in (State.DEAD, State.CANCELLED) or place.code == RESOLVED:
@@ -191,7 +191,7 @@ class PlannedItem(msgspec.Struct, frozen=True):
 class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a stored item."""
 
-    place: Place
+    place: ItemState
     now: float
     rerun: int | None = None
     """The stage from which on everything is run again, because it changed."""
@@ -214,7 +214,7 @@ SETTLED = {
 }
 
 
-def begins_at(place: Place, rerun: int | None) -> int:
+def begins_at(place: ItemState, rerun: int | None) -> int:
     """The stage at which an item would stand before anything is verified."""
     return rerun if rerun is not None and is_affected(place, rerun) else place.stage
 

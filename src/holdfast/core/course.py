@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import Conflict, DefinitionChanged, Refused, UsageError
 from holdfast.core.journal import Opened, Reopened, Sealed, Steered, encode_body
-from holdfast.core.model import Batch, Chunk, Counts, Course, DeadLimit, Event, ItemNo, Key, Kind, Place
+from holdfast.core.model import Batch, BatchMode, Chunk, Counts, DeadLimit, Event, ItemNo, ItemState, Key, Kind
 
 replace = msgspec.structs.replace
 
@@ -67,7 +67,7 @@ def to_note(
 
 
 def to_steer(
-    course: Course | None, *, reason: str, ends_at: float | None = None, expected: int | None = None,
+    course: BatchMode | None, *, reason: str, ends_at: float | None = None, expected: int | None = None,
     close: bool = False,
 ) -> Decide:  # fmt: skip
     """Decide to pause a batch, let it continue, cancel it, give it an end, set the number of its items, or close it.
@@ -82,7 +82,7 @@ def to_steer(
     return decide
 
 
-def to_course(course: Course, *, reason: str) -> Decide:
+def to_course(course: BatchMode, *, reason: str) -> Decide:
     """Decide to pause a batch, let it continue or cancel it; its end stays as it is at that moment, whatever was known
     of it before."""
     return lambda at: to_steer(course, reason=reason, ends_at=at.batch.ends_at)(at)
@@ -92,7 +92,7 @@ def to_end(ends_at: float, *, reason: str) -> Decide:
     """Decide to give a batch an end; its course stays as it is at that moment. One that was cancelled needs none."""
 
     def decide(at: BatchFacts) -> Amendment | None:
-        if at.batch.course is Course.CANCELLED:
+        if at.batch.course is BatchMode.CANCELLED:
             return None
         return to_steer(at.batch.course, reason=reason, ends_at=ends_at)(at)
 
@@ -176,7 +176,7 @@ def check_redefinition(batch: Batch, definition: bytes) -> None:
 
 
 def steer(
-    batch: Batch, course: Course | None, *, reason: str, ends_at: float | None, expected: int | None = None,
+    batch: Batch, course: BatchMode | None, *, reason: str, ends_at: float | None, expected: int | None = None,
     close: bool = False,
 ) -> Steered | None:  # fmt: skip
     """Return the body of the entry that gives a batch another course or end, the number of its items, or closes it;
@@ -188,7 +188,7 @@ def steer(
         return None
     if batch.sealed_at is not None:
         raise Refused(f"batch {batch.name!r} is sealed: it is finished; reopen it first")
-    if batch.course is Course.CANCELLED and course is not Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED and course is not BatchMode.CANCELLED:
         raise UsageError(f"batch {batch.name!r} was cancelled, for good: choose another batch name")
     if batch.expected not in (None, total) and not reason.strip():
         raise UsageError(
@@ -204,7 +204,7 @@ def steered(batch: Batch, body: Steered, now: float) -> Batch:
     """Return the batch as it is after that entry."""
     read = is_read(batch.ingested_at is not None, batch.expected, body, batch.admitted)
     return replace(
-        batch, course=Course(body.course), ends_at=body.ends_at, expected=body.expected,
+        batch, course=BatchMode(body.course), ends_at=body.ends_at, expected=body.expected,
         closed_at=(batch.closed_at if batch.closed_at is not None else now) if body.closed else None,
         ingested_at=(batch.ingested_at if batch.ingested_at is not None else now) if read else None,
     )  # fmt: skip
@@ -250,11 +250,11 @@ class Barrier(StrEnum):
 
 def barrier(batch: Batch, now: float, tolerance: DeadLimit | None = None, dead: int = 0) -> Barrier | None:
     """Return why nothing more is handed out of a batch, whatever it may still spend; None if it is."""
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         return Barrier.CANCELLED
     if has_ended(batch, now):
         return Barrier.UNTIL
-    if batch.course is Course.PAUSED:
+    if batch.course is BatchMode.PAUSED:
         return Barrier.PAUSED
     return Barrier.TOLERANCE if is_exceeded(tolerance, dead, batch) else None
 
@@ -264,7 +264,7 @@ def check_takes_items(batch: Batch, fresh: int) -> None:
     `fresh`."""
     if batch.sealed_at is not None:
         raise Refused(f"batch {batch.name!r} is sealed: it takes no more items; choose another batch name")
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         raise Refused(f"batch {batch.name!r} was cancelled: it takes no more items; choose another batch name")
     if fresh and batch.closed_at is not None:
         raise Refused(f"batch {batch.name!r} was closed: it takes no new items; send this one to another batch")
@@ -298,7 +298,7 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
     says which heads it saw, they are still the heads, and as many items are expected."""
     if batch.sealed_at is not None:
         return "it is sealed already"
-    if batch.ingested_at is None and batch.course is not Course.CANCELLED and not has_ended(batch, now):
+    if batch.ingested_at is None and batch.course is not BatchMode.CANCELLED and not has_ended(batch, now):
         return missing_items(batch)
     pending = sum(chunk.pending for chunk in chunks)
     if pending:
@@ -386,7 +386,7 @@ def end_of(batch: Batch, now: float, *, pending: int, dead: int, cut_short: Call
     """Return the end of a batch, or None while it may continue. `cut_short` tells whether items were cancelled because
     the time of the batch was over, be it that it was given a later end since; it is asked only where that matters."""
     was_read = batch.ingested_at is not None
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         return End.CANCELLED
     if has_ended(batch, now) and (pending or not was_read):
         return End.STOPPED
@@ -431,13 +431,13 @@ def batch_finished(end: str, counts: Mapping[str, int]) -> Event:
     return _event(BATCH_FINISHED, {"end": end, "counts": dict(counts)})
 
 
-def item_dead(n: int, key: Key, place: Place) -> Event:
+def item_dead(n: int, key: Key, place: ItemState) -> Event:
     """An item was buried."""
     facts = {"key": key, "stage": place.stage, "code": place.code, "reason": place.reason, "attempts": place.attempt}
     return _event(ITEM_DEAD, facts, n)
 
 
-def orphan_found(n: int, key: Key, place: Place, *, kind: str, since: float) -> Event:
+def orphan_found(n: int, key: Key, place: ItemState, *, kind: str, since: float) -> Event:
     """An item was found stuck; `kind` says in which way."""
     return _event(ORPHAN_FOUND, {"key": key, "stage": place.stage, "kind": kind, "since": since}, n)
 
@@ -447,7 +447,7 @@ def orphans_found(count: int, *, kind: str, since: float) -> Event:
     return _event(ORPHAN_FOUND, {"items": count, "kind": kind, "since": since})
 
 
-def orphan_resolved(n: int, key: Key, place: Place, *, strategy: str, actor: str, reason: str) -> Event:
+def orphan_resolved(n: int, key: Key, place: ItemState, *, strategy: str, actor: str, reason: str) -> Event:
     """Somebody decided what becomes of a stuck item."""
     facts = {"key": key, "stage": place.stage, "strategy": strategy, "actor": actor, "reason": reason}
     return _event(ORPHAN_RESOLVED, facts, n)

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
-from holdfast.core.model import Change, Checkpoint, ItemNo, Key, Place, State
+from holdfast.core.model import Change, Checkpoint, ItemNo, ItemState, Key, State
 from holdfast.core.states import Transition, move
 
 DIGITS = 40
@@ -212,7 +212,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     n: ItemNo
     key: Key
-    place: Place
+    place: ItemState
     salt: bytes
     payload: bytes
     after: Cursor | None = None

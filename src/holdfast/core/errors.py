@@ -210,3 +210,8 @@ def how_to_get(library: str) -> str:
 def missing_extra(what: str, library: str) -> UsageError:
     """The refusal of something whose library is not there."""
     return UsageError(f"{what} {library}, which is not installed here: {how_to_get(library)}")
+
+
+for _kind in [each for each in vars().values() if isinstance(each, type) and issubclass(each, BaseException)]:
+    if _kind is not Signal:
+        _kind.__module__ = "holdfast"  # a traceback names what a user can import

@@ -26,7 +26,7 @@ import msgspec
 from holdfast.core import journal, retry
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Chunk, ChunkId, Claim, Counts, Entry, ItemNo, Lease, Place, State, Want
+from holdfast.core.model import Chunk, ChunkId, Claim, ClaimRequest, Counts, Entry, ItemNo, ItemState, Lease, State
 
 NUMBERLESS = ChunkId(0)
 """The number of a child before the store has given it one."""
@@ -79,7 +79,7 @@ def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: b
     return chunk.owner is None or owner_is_dead or chunk.expires < now - waited
 
 
-def ahead(chunk: Chunk, want: Want, states: Callable[[], Sequence[State]]) -> int:
+def ahead(chunk: Chunk, want: ClaimRequest, states: Callable[[], Sequence[State]]) -> int:
     """How many pending items stand before the one that is wanted, where it has to stand alone; else 0. `states` gives
     one per item of the chunk, in order."""
     if want.only is None or blamed(chunk) < SUSPECT:
@@ -88,7 +88,7 @@ def ahead(chunk: Chunk, want: Want, states: Callable[[], Sequence[State]]) -> in
     return states()[:index].count(State.PENDING) if chunk.counts.settled else index
 
 
-def share(chunk: Chunk, want: Want, *, affordable: int | None = None, ahead: int = 0) -> int:
+def share(chunk: Chunk, want: ClaimRequest, *, affordable: int | None = None, ahead: int = 0) -> int:
     """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process. Who
     wants a certain item gets all that stand with it, because they are not run; but of a suspect what is `ahead` of it,
     and once nothing is, the item alone. Of what carries blame there is no more than can be started at once, and after
@@ -105,7 +105,7 @@ def share(chunk: Chunk, want: Want, *, affordable: int | None = None, ahead: int
     return min(chunk.pending, max(1, min(limits)))
 
 
-def is_further(chunk: Chunk, want: Want, granted: int) -> bool:
+def is_further(chunk: Chunk, want: ClaimRequest, granted: int) -> bool:
     """Whether a chunk may be granted in the same write as others with so many items: whole, as far as the limit goes,
     and never with blame or under a budget, which decide about each grant by what the last one left."""
     return want.cap is None and granted + chunk.pending <= want.limit and not blamed(chunk)
@@ -128,8 +128,8 @@ def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
 
 
 def grant(
-    chunk: Chunk, want: Want, *, now: float, states: Callable[[], Sequence[State]], child_id: ChunkId = NUMBERLESS,
-    affordable: int | None = None, floor: int = 0,
+    chunk: Chunk, want: ClaimRequest, *, now: float, states: Callable[[], Sequence[State]],
+    child_id: ChunkId = NUMBERLESS, affordable: int | None = None, floor: int = 0,
 ) -> Grant:  # fmt: skip
     """Grant a chunk under a new fence, cut to its `share`. `states` reads one state per item, in order, and is asked
     only where items of the chunk are settled. Every fence is above `floor`."""
@@ -157,7 +157,7 @@ def grant(
     return Grant(chunk=granted, child=child, taken_from=chunk.owner or "")
 
 
-def snapshots(places: Iterable[tuple[int, Place]]) -> list[journal.Snapshot]:
+def snapshots(places: Iterable[tuple[int, ItemState]]) -> list[journal.Snapshot]:
     """Return a snapshot of every pending item that was tried before."""
     return [
         journal.Snapshot(n, at.stage, at.epoch, at.attempt, at.code, used=at.used)

@@ -40,7 +40,7 @@ class Kind(StrEnum):
     """Rows of the source of a scan that were buried one by one: each is handled alone."""
 
 
-class Course(StrEnum):
+class BatchMode(StrEnum):
     """Whether a batch may be worked on. Whether it is finished is another matter: that is derived."""
 
     OPEN = "open"
@@ -66,7 +66,7 @@ class Batch(Value, frozen=True, kw_only=True):
     ingested_at: float | None = None
     """When it was known that all of its items are there: its source was read to its end, the expected number was
     reached, or it was closed. None while more may come."""
-    course: Course = Course.OPEN
+    course: BatchMode = BatchMode.OPEN
     ends_at: float | None = None
     """When it ends, be it complete or not; None for a batch that may take as long as it likes."""
     sealed_at: float | None = None
@@ -145,7 +145,7 @@ class Chunk(Value, frozen=True, kw_only=True):
         return self.hi - self.lo - c.done - c.skipped - c.dead - c.cancelled
 
 
-class Place(Value, frozen=True, kw_only=True):
+class ItemState(Value, frozen=True, kw_only=True):
     """Where an item stands and what has become of it: the part of an item that changes."""
 
     stage: int = 0
@@ -169,7 +169,7 @@ class Place(Value, frozen=True, kw_only=True):
     reason: str = ""
 
 
-START = Place()
+START = ItemState()
 """Where every item begins; stores keep a place only for items that left the plain way."""
 
 
@@ -180,7 +180,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     key: Key
     salt: bytes
     input: bytes
-    place: Place
+    place: ItemState
     plain: bool
     """The store holds no place for it: it never failed, waited or went back."""
     source_file: bytes | None = None
@@ -194,7 +194,7 @@ class NewItem(msgspec.Struct, frozen=True, gc=False):
     key_number: int
     salt: bytes
     payload: bytes
-    place: Place = START
+    place: ItemState = START
     """Other than START for what could not be admitted: a dead letter from the first moment."""
 
     @property
@@ -239,7 +239,7 @@ class Claim(Value, frozen=True, kw_only=True):
     """Further chunks that were granted in the same write, each as if it had been claimed after this one."""
 
 
-class Want(Value, frozen=True, kw_only=True):
+class ClaimRequest(Value, frozen=True, kw_only=True):
     """What a worker asks for when it claims."""
 
     batch: BatchId
@@ -301,7 +301,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     """An item's new place."""
 
     n: ItemNo
-    place: Place
+    place: ItemState
 
 
 class Commit(Value, frozen=True, kw_only=True):
@@ -390,7 +390,7 @@ class Change(Value, frozen=True, kw_only=True):
     n: ItemNo
     state: State
     epoch: int
-    place: Place
+    place: ItemState
     output: Output | None = None
     output_digest: bytes = b""
     """Over salt and output, where a person gives one."""
@@ -440,7 +440,7 @@ class StoredItem(Value, frozen=True, kw_only=True):
 
     n: ItemNo
     key: Key
-    place: Place
+    place: ItemState
     payload: bytes
     salt: bytes
 

@@ -13,7 +13,7 @@ from holdfast.core import limits
 from holdfast.core.canonical import key_text
 from holdfast.core.errors import Permanent, Signal, Transient
 from holdfast.core.limits import ALIKE_ITEMS, DEFERRED_LEAST, DEFERRED_SECONDS
-from holdfast.core.model import Chunk, Place
+from holdfast.core.model import Chunk, ItemState
 from holdfast.core.outcome import Failed, Outcome
 
 
@@ -33,7 +33,7 @@ def chunk_waits_until(chunk: Chunk, now: float) -> float:
     return wait_until(chunk.due, chunk.due - chunk.touched_at, now)
 
 
-def item_waits_until(place: Place, now: float) -> float:
+def item_waits_until(place: ItemState, now: float) -> float:
     """Return when the wait of an item ends or has ended."""
     return wait_until(place.due, place.wait, now)
 
@@ -64,7 +64,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     why: str
 
 
-def decide(place: Place, failed: Failed, policy: Policy, *, spent: int) -> TryAgain | GiveUp:
+def decide(place: ItemState, failed: Failed, policy: Policy, *, spent: int) -> TryAgain | GiveUp:
     """What follows a failed attempt. `place.attempt` counts the ones before it; `spent` includes it. The time budget
     counts measured seconds of attempts and back-offs: not what the other side told to wait, not a machine that was
     off or suspended, and not a clock that was set."""
@@ -84,7 +84,7 @@ def decide(place: Place, failed: Failed, policy: Policy, *, spent: int) -> TryAg
     return TryAgain(own + told, own)
 
 
-def deferred(place: Place, wait: float) -> float:
+def deferred(place: ItemState, wait: float) -> float:
     """How long an item will have been deferred at its stage, once it has waited so long. One that does not wait at all
     counts too: it must not be deferred for ever."""
     return place.deferred + max(wait, DEFERRED_LEAST)
@@ -96,7 +96,7 @@ def backoff(policy: Policy, attempt: int, draw: float) -> float:
     return policy.wait_min + draw * (max(cap, policy.wait_min) - policy.wait_min)
 
 
-def deadline(place: Place, policy: Policy, now: float) -> float:
+def deadline(place: ItemState, policy: Policy, now: float) -> float:
     """When the time budget of an item would end if its next attempt began when it is due and took all that is left;
     0 where nothing is used yet."""
     return max(item_waits_until(place, now), now) + max(0.0, policy.within - place.used) if place.used else 0.0

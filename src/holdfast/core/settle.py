@@ -27,9 +27,9 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    ItemState,
     Move,
     Output,
-    Place,
     Receipt,
     State,
 )
@@ -403,12 +403,18 @@ class _Ledger:
             self._bury(failed.item, after)
             self._keep(failed, after, "bury", code, why, trace=trace)
 
-    def _bury(self, item: Item, place: Place) -> None:
+    def _bury(self, item: Item, place: ItemState) -> None:
         self.tally["dead"] += 1
         self.events.append(course.item_dead(item.n, item.key, place))
 
     def _keep(
-        self, outcome: Skipped | Deferred | Failed, place: Place, word: str, code: str, message: str, trace: str = ""
+        self,
+        outcome: Skipped | Deferred | Failed,
+        place: ItemState,
+        word: str,
+        code: str,
+        message: str,
+        trace: str = "",
     ) -> None:
         before = outcome.item.place
         self.moves.append(Move(outcome.item.n, place))

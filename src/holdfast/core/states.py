@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 import msgspec
 
 from holdfast.core.errors import Permanent, UsageError
-from holdfast.core.model import Place, State
+from holdfast.core.model import ItemState, State
 
 RESOLVED = "resolved"
 """The code of an item that a person settled."""
@@ -140,14 +140,14 @@ RULES: Mapping[Transition, Mapping[State, TransitionRule]] = {
 
 
 def move(
-    place: Place,
+    place: ItemState,
     transition: Transition,
     *,
     to: State | None = None,
     stage: int | None = None,
     stages: int,
     **facts: Unpack[ItemFacts],
-) -> Place:
+) -> ItemState:
     """Return the place after a transition. Raise `UsageError` when the table does not allow it.
 
     `to` is needed where a transition has two ends, `stage` where the rule leaves a choice; `stages` is how many there
@@ -164,17 +164,17 @@ def move(
     return msgspec.structs.replace(place, state=rule.to, stage=target, epoch=epoch, **changed)
 
 
-def refused(*, code: str, reason: str) -> Place:
+def refused(*, code: str, reason: str) -> ItemState:
     """Return the place of an item that is a dead letter from the first moment."""
-    return Place(state=State.DEAD, code=code, reason=reason)
+    return ItemState(state=State.DEAD, code=code, reason=reason)
 
 
-def on_plain_way(stage: int, stages: int) -> Place:
+def on_plain_way(stage: int, stages: int) -> ItemState:
     """Return the place of an item that reached a stage and never failed, waited or went back."""
-    return Place(stage=stage) if stage < stages else Place(stage=stage, state=State.DONE)
+    return ItemState(stage=stage) if stage < stages else ItemState(stage=stage, state=State.DONE)
 
 
-def checkpoint(place: Place, reached: int, stages: int) -> Place:
+def checkpoint(place: ItemState, reached: int, stages: int) -> ItemState:
     """Return the place once the stage before `reached` has its output. Reaching a stage again changes nothing."""
     if reached <= place.stage:
         return place
@@ -186,7 +186,7 @@ def checkpoint(place: Place, reached: int, stages: int) -> Place:
     return move(place, Transition.FINISH if reached == stages else Transition.CHECKPOINT, stages=stages)
 
 
-def keeps_outputs(place: Place) -> bool:
+def keeps_outputs(place: ItemState) -> bool:
     """Return whether the outputs of the stages that an item has passed are expected to be there: not of one that was
     called off, nor of one that a person settled without them."""
     if place.state is State.SKIPPED:
@@ -194,7 +194,7 @@ def keeps_outputs(place: Place) -> bool:
     return place.state is not State.CANCELLED
 
 
-def _rule(place: Place, transition: Transition, to: State | None) -> TransitionRule:
+def _rule(place: ItemState, transition: Transition, to: State | None) -> TransitionRule:
     """Return the row that leads from the state of an item to another."""
     ends = RULES[transition]
     if to is None and len(ends) > 1:

@@ -15,7 +15,7 @@ from holdfast.core import course, journal
 from holdfast.core.canonical import decode, encode
 from holdfast.core.course import Decide, End, word_of
 from holdfast.core.limits import FINDINGS_SEALED, REWINDS, UNDO_ITEMS
-from holdfast.core.model import Batch, Chunk, Course, Key, Place, State, Value
+from holdfast.core.model import Batch, BatchMode, Chunk, ItemState, Key, State, Value
 from holdfast.core.plain import Plain, plain
 from holdfast.core.states import Transition, keeps_outputs, move
 
@@ -98,7 +98,7 @@ def decide(seen: Sequence[Inspection]) -> Decision:
     return GoesBack(lowest.stage, lowest.why)
 
 
-def rewound(place: Place, stage: int, stages: int, *, reason: str) -> Place:
+def rewound(place: ItemState, stage: int, stages: int, *, reason: str) -> ItemState:
     """The place of an item that goes back; one that went back too often is buried instead."""
     if place.rewinds < REWINDS:
         return move(place, Transition.REWIND, stage=stage, stages=stages, reason=reason)
@@ -106,7 +106,7 @@ def rewound(place: Place, stage: int, stages: int, *, reason: str) -> Place:
     return move(place, Transition.EXHAUST, stage=stage, stages=stages, code="rewound_too_often", reason=why)
 
 
-def may_have_been_tried(place: Place, *, resumed: bool) -> bool:
+def may_have_been_tried(place: ItemState, *, resumed: bool) -> bool:
     """Whether somebody may have run the handler for this item at this stage before: under another grant, in an earlier
     attempt, or in an earlier epoch."""
     return resumed or place.attempt > 0 or place.epoch > 0
@@ -261,7 +261,7 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
     """What a batch should have, what is recorded of it and what is really there, compared."""
 
     batch: str
-    course: Course
+    course: BatchMode
     stopped: bool
     """Its end came while there was work left."""
     expected: Expected
@@ -309,13 +309,13 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
     @property
     def state(self) -> str:
         """One word for how the batch ended, once it did, or that nothing came; else nothing."""
-        end = End(self.end) if self.is_ended or self.course is Course.CANCELLED or self.stopped else None
+        end = End(self.end) if self.is_ended or self.course is BatchMode.CANCELLED or self.stopped else None
         return word_of(end, empty=bool(self.nothing), findings=not self.is_explained)
 
     @property
     def end(self) -> str:
         """How the batch ended, once it did."""
-        if self.course is Course.CANCELLED:
+        if self.course is BatchMode.CANCELLED:
             return End.CANCELLED
         if self.stopped:
             return End.STOPPED
@@ -374,7 +374,7 @@ def to_publish(found: Reconciliation, *, after: int | None = None) -> Decide:
     return course.to_note(RECONCILED, body, once=True, events=told, basis=found.basis)
 
 
-def judge(place: Place, stages: int, seen: Mapping[int, Inspection]) -> Iterator[tuple[int, What, str]]:
+def judge(place: ItemState, stages: int, seen: Mapping[int, Inspection]) -> Iterator[tuple[int, What, str]]:
     """Yield what is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the
     store has a row for.
 
@@ -430,13 +430,13 @@ def _expect(batch: str, items: int) -> str:
     return "" if batch.startswith("-") else f"holdfast expect {quote(batch)} {items} --reason …"
 
 
-def _of_number(expected: Expected, mode: Course, named: int) -> Iterator[tuple[What, int, str]]:
+def _of_number(expected: Expected, mode: BatchMode, named: int) -> Iterator[tuple[What, int, str]]:
     """Yield by how many items the batch differs from the number it was said to have; `named`: how many of those that
     were never created a source has named."""
     total, admitted = expected.total, expected.admitted
     if total is not None and admitted > total:
         yield What.UNEXPECTED, admitted - total, f"{admitted:,} items came, {total:,} were expected"
-    if total is not None and admitted + named < total and expected.read and mode is not Course.CANCELLED:
+    if total is not None and admitted + named < total and expected.read and mode is not BatchMode.CANCELLED:
         yield What.NEVER_CREATED, total - admitted - named, f"{total:,} items were expected, {admitted:,} came"
 
 

@@ -25,16 +25,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class By:
+class Actor:
     """Who acts, and why: the journal keeps both."""
 
-    actor: str
+    name: str
     reason: str
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
             raise UsageError('the journal keeps the reason of every act: pass reason="…"')
-        if not self.actor.strip():
+        if not self.name.strip():
             raise UsageError("name who acts: the journal keeps the actor of every act")
 
 
@@ -74,7 +74,7 @@ class Preview(Plain):
     """What a person is asked: the act in a few words."""
     nothing_to_do: bool | None = None
     """Whether nothing would change; where it is not told, that is so where no item would."""
-    perform: Callable[[By], "ActResult"] | None = field(default=None, repr=False, compare=False)
+    perform: Callable[[Actor], "ActResult"] | None = field(default=None, repr=False, compare=False)
     """Does what is shown, guarded by the state in which it was looked at."""
 
     @property
@@ -85,7 +85,7 @@ class Preview(Plain):
     def carry_out(self, *, reason: str, actor: str = "") -> "ActResult":
         """Do it. Items that moved on since they were looked at are left alone."""
         assert self.perform is not None
-        return self.perform(By(actor=actor if actor else this_process(), reason=reason))
+        return self.perform(Actor(name=actor if actor else this_process(), reason=reason))
 
     def __getitem__(self, key: str) -> Any:
         for told in (self.counts, self.facts):
@@ -155,7 +155,7 @@ def this_process() -> str:
 class Acts:
     """What somebody does to the items of a batch, and what it has come to so far."""
 
-    def __init__(self, store: Store, batch: Batch, by: By) -> None:
+    def __init__(self, store: Store, batch: Batch, by: Actor) -> None:
         self._store, self._batch, self._by = store, batch, by
         self.changed = 0
         self.left = Counter[str]()
@@ -182,7 +182,7 @@ class Acts:
             return []
         by = self._by
         landed = self._store.act(
-            Act(id=os.urandom(16), batch=self._batch.id, kind=kind, actor=by.actor, reason=by.reason,
+            Act(id=os.urandom(16), batch=self._batch.id, kind=kind, actor=by.name, reason=by.reason,
                 at_items=tuple(changes), body=body, seize=seize, lifts=lifts, beyond=beyond, events=tuple(events))
         )  # fmt: skip
         self.changed += len(landed)

@@ -20,10 +20,10 @@ from holdfast.core.cursor import Cursor, check_like, type_name, value_of
 from holdfast.core.errors import NotOurs, Refused, UsageError
 from holdfast.core.model import Checkpoint, ItemNo, State
 from holdfast.core.plain import Plain
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.schema import Invalid
-from holdfast.runtime.operate.clones import Planting, Seed, check_free
+from holdfast.runtime.operate.clones import ClonedPartition, ClonePlan, check_free
 from holdfast.runtime.operate.state_document import check_version, plain_object
 from holdfast.runtime.partitions import IMPORTED, payload_of
 from holdfast.runtime.pipeline import Pipeline
@@ -226,7 +226,7 @@ SHOWN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived(Plain):
+class ImportedPages(Plain):
     """What became of the pages."""
 
     _tells: ClassVar[str] = "act recovery stage noted usd lost found"
@@ -263,7 +263,9 @@ def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> PageMetrics:
     return pages
 
 
-def take_over_pages(pipeline: Pipeline, file: Path, data: bytes, by: By, *, batch: str, key: str | None) -> Arrived:
+def take_over_pages(
+    pipeline: Pipeline, file: Path, data: bytes, by: Actor, *, batch: str, key: str | None
+) -> ImportedPages:
     """Admit the pages, record those whose outputs count, and keep what the file told."""
     pages = read_page_file(pipeline, file, data)
     recovery = pipeline.recover(by=by, batch=batch, key=key)
@@ -273,8 +275,8 @@ def take_over_pages(pipeline: Pipeline, file: Path, data: bytes, by: By, *, batc
     note = {"format": "pages", "file": str(file), "digest": f"sha256:{canonical.digest(b'', data).hex()}",
             "status": pages.status, "cost_usd": format(usd, "f"), "page_metrics": pages.page_metrics}  # fmt: skip
     body = journal.encode_body(journal.Acted(reason=by.reason, note=canonical.encode(note)))
-    pipeline.store.amend(made.id, to_note(PAGES_IMPORTED, body, once=True), actor=by.actor)
-    return Arrived(recovery=recovery, stage=pages.stage_name, noted=len(pages.page_metrics), usd=usd, lost=lost,
+    pipeline.store.amend(made.id, to_note(PAGES_IMPORTED, body, once=True), actor=by.name)
+    return ImportedPages(recovery=recovery, stage=pages.stage_name, noted=len(pages.page_metrics), usd=usd, lost=lost,
                    found=found)  # fmt: skip
 
 
@@ -299,15 +301,15 @@ HISTORY_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class ImportPlan:
     """What is imported: the batch to be made, and what to tell about it."""
 
-    plan: Planting
+    plan: ClonePlan
     history: tuple[dict[str, Any], ...]
     """Steps that were made elsewhere, for the journal."""
     told: tuple[str, ...]
 
-    def notes(self, by: By) -> Iterator[bytes]:
+    def notes(self, by: Actor) -> Iterator[bytes]:
         """The history as bodies of journal entries."""
         for start in range(0, len(self.history), HISTORY_AT_ONCE):
             some = {"history": self.history[start : start + HISTORY_AT_ONCE], "from": start}
@@ -323,7 +325,7 @@ class Arrival:
                 "history": len(self.history), **self.plan.origin}  # fmt: skip
 
 
-def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: float) -> Arrival:
+def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: float) -> ImportPlan:
     """The state of a poller: one cursor, and a lease whose token every fence of ours is above."""
     state = read_poller(data, name)
     expires = state.expires
@@ -351,7 +353,7 @@ def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: fl
 
 def from_checkpoints(
     scan: SourceWalk, batch: str, files: Sequence[tuple[str | None, bytes, str]], *, by_rows: bool = False
-) -> Arrival:
+) -> ImportPlan:
     """Checkpoints with their history: (partition, content, name) of each. Partitions without one begin at the start."""
     spans = ranges_of(scan)
     found: dict[str, Checkpoint] = {}
@@ -456,24 +458,24 @@ def _check_within(span: Span, key: Any, at: Cursor) -> None:
         raise UsageError(f"{at} lies outside of partition {key!r}, which is after {span.after} up to {span.until}")
 
 
-def _seed(key: str | int, span: Span, at: Checkpoint | None) -> Seed:
+def _seed(key: str | int, span: Span, at: Checkpoint | None) -> ClonedPartition:
     payload = canonical.encode({"range": key, **payload_of(span)})
-    return Seed(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
+    return ClonedPartition(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
 
 
-def _arrival(scan: SourceWalk, batch: str, seeds: list[Seed], fence: int, origin: dict[str, Any],
-             history: tuple[dict[str, Any], ...], told: tuple[str, ...]) -> Arrival:  # fmt: skip
+def _arrival(scan: SourceWalk, batch: str, seeds: list[ClonedPartition], fence: int, origin: dict[str, Any],
+             history: tuple[dict[str, Any], ...], told: tuple[str, ...]) -> ImportPlan:  # fmt: skip
     pipeline = scan.pipeline
     stage_of(scan)
     described = definition.describe(
         pipeline.name, pipeline.stages, definition.keyed_by("range", "key"), pipeline.patience
     )
-    plan = Planting(name=batch, pipeline=pipeline.name, definition=described, seeds=tuple(seeds), fence=fence,
+    plan = ClonePlan(name=batch, pipeline=pipeline.name, definition=described, seeds=tuple(seeds), fence=fence,
                 kind=IMPORTED, origin=origin)  # fmt: skip
     there = pipeline.store_if_there()
     if there is not None:
         check_free(there, plan)
-    return Arrival(plan=plan, history=history, told=told)
+    return ImportPlan(plan=plan, history=history, told=told)
 
 
 def _digest(data: bytes) -> str:

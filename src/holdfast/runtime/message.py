@@ -28,7 +28,7 @@ from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import GoesBack
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import Changed, KeyFrom
@@ -334,7 +334,7 @@ class Processor(Handover):
         if not isinstance(decision, GoesBack):
             return stored
         sent = back(past.key, n, stored.place, decision.stage, len(self.stages), reason=decision.why)
-        if send_back(self.store, self.batch, [sent], By(actor=self.owner, reason=decision.why)).buried:
+        if send_back(self.store, self.batch, [sent], Actor(name=self.owner, reason=decision.why)).buried:
             self._tell_buried(n)
         return self.stored(n)
 

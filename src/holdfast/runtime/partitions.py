@@ -32,7 +32,7 @@ CLONED, IMPORTED = "cloned", "imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class PastCheckpoint:
     """A checkpoint as the journal has it: written by a commit, or set by a person."""
 
     at: float
@@ -93,7 +93,7 @@ def cost_words(said: journal.Spend) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[Past]:
+def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[PastCheckpoint]:
     """The checkpoints of one range, or of all, oldest first; read as a stream."""
     chunks = store.chunks(batch.id)
     if n is not None:
@@ -102,9 +102,9 @@ def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[Past]:
     return heapq.merge(*streams, key=lambda past: past.at)
 
 
-def last_two(store: Store, chunks: list[Chunk], n: int) -> list[Past]:
+def last_two(store: Store, chunks: list[Chunk], n: int) -> list[PastCheckpoint]:
     """The newest checkpoint of a range and the one before it, as far as there are any."""
-    found: list[Past] = []
+    found: list[PastCheckpoint] = []
     for entry in backward_of(store, chunks, n):
         found += [past for past in _told(entry) if past.n == n]
         if len(found) >= 2:
@@ -112,12 +112,12 @@ def last_two(store: Store, chunks: list[Chunk], n: int) -> list[Past]:
     return found
 
 
-def _of_chunk(store: Store, chunk: Chunk) -> Iterator[Past]:
+def _of_chunk(store: Store, chunk: Chunk) -> Iterator[PastCheckpoint]:
     for entry in forward(store, chunk):
         yield from _told(entry)
 
 
-def _told(entry: JournalEntry) -> Iterator[Past]:
+def _told(entry: JournalEntry) -> Iterator[PastCheckpoint]:
     header, body = entry.header, entry.body
     if isinstance(body, journal.Checkpointed):
         for position in body.positions:
@@ -131,8 +131,8 @@ def _told(entry: JournalEntry) -> Iterator[Past]:
 
 
 def _past(header: journal.Header, position: journal.Position, reason: str = "", *, is_end: bool = False,
-          spend: journal.Spend | None = None) -> Past:  # fmt: skip
-    return Past(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
+          spend: journal.Spend | None = None) -> PastCheckpoint:  # fmt: skip
+    return PastCheckpoint(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
                 actor=header.actor, fence=header.fence, commit_id=header.commit_id.hex(),
                 entry=journal.name(header.chain, header.seq), reason=reason,
                 digest=position.digest, is_end=is_end, spend=spend)  # fmt: skip
@@ -299,7 +299,7 @@ class Remark:
     """What there is to know of the total of a partition."""
 
     key: Any
-    act: Past
+    act: PastCheckpoint
     """When a person set its cursor: since then it is so."""
     accumulates: bool
     """False where there is no total, and rows may be left out of the work itself."""
@@ -354,14 +354,16 @@ def _remark(store: Store, batch: Batch, at: Standing, before: str) -> Remark | N
 Known = tuple[int, bytes, bytes]
 
 
-def _known(past: Past) -> Known:
+def _known(past: PastCheckpoint) -> Known:
     return past.rows, past.cursor, past.digest
 
 
-def _set_at(pasts: Iterator[Past], begin: Cursor | None, states: set[Known], before: str) -> tuple[Past | None, bool]:
+def _set_at(
+    pasts: Iterator[PastCheckpoint], begin: Cursor | None, states: set[Known], before: str
+) -> tuple[PastCheckpoint | None, bool]:
     """Return the act since which the total may be wrong, if there is one, and whether there is a total at all. Without
     one, rows are passed by where the cursor is set beyond the furthest place that was walked to."""
-    since: Past | None = None
+    since: PastCheckpoint | None = None
     known, furthest, accumulates = set[Known](), begin, False
     for past in pasts:
         place = cursor.decode(past.cursor) if past.cursor else begin

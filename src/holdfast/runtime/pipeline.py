@@ -12,7 +12,7 @@ from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup, plan
-from holdfast.runtime.acts import ActResult, By
+from holdfast.runtime.acts import Actor, ActResult
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
     Changed,
@@ -176,7 +176,7 @@ class Pipeline(PipelineDefinition):
         return Report.of(self, check_name(batch if batch is not None else self.name, "batch"))
 
     def recover(
-        self, items: Iterable[Any] | None = None, *, by: By, batch: str | None = None, key: KeyFrom = None,
+        self, items: Iterable[Any] | None = None, *, by: Actor, batch: str | None = None, key: KeyFrom = None,
         identity: Identity = "key", set_aside: tuple[str, ...] = (), dry_run: bool = False,
     ) -> Recovery:  # fmt: skip
         """Make the record of a batch again from its output files, after the store was lost or set aside. With `dry_run`
@@ -202,9 +202,9 @@ class Pipeline(PipelineDefinition):
         return Options.check(batch=name, key=key if key is not None else self._key, **said)
 
 
-def _by(actor: str, reason: str) -> By:
+def _by(actor: str, reason: str) -> Actor:
     """Who acts from Python: this process, unless somebody is named."""
-    return By(actor=_actor(actor), reason=reason)
+    return Actor(name=_actor(actor), reason=reason)
 
 
 def _actor(actor: str) -> str:

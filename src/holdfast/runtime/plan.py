@@ -17,7 +17,7 @@ from holdfast.core.changes import (
     outlook_of_new,
 )
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
-from holdfast.core.model import Batch, Chunk, Course, ItemNo, Key, NewItem, Output, Place, State, StoredItem
+from holdfast.core.model import Batch, BatchMode, Chunk, ItemNo, ItemState, Key, NewItem, Output, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_much, may_have_been_tried
@@ -392,7 +392,7 @@ class _Planner:
             self.unclear.add(item.key, item.n, at, seen.why)
         return seen.verdict is Verdict.HOLDS
 
-    def _provenance(self, item: StoredItem, place: Place, given: bytes) -> Provenance:
+    def _provenance(self, item: StoredItem, place: ItemState, given: bytes) -> Provenance:
         return Provenance(
             pipeline=self.pipeline.name, batch=self.batch.name, stage=self.stages[place.stage].name, n=item.n,
             epoch=place.epoch, fence=0, input_digest=canonical.digest(b"", given), key=item.key,
@@ -499,15 +499,15 @@ def _obstacles(batch: Batch) -> list[str]:
 
 def _barred(batch: Batch) -> list[str]:
     """Return why a run would end at once, without an error."""
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
-    if batch.course is Course.PAUSED:
+    if batch.course is BatchMode.PAUSED:
         return [f"batch {batch.name!r} is paused: call `{unpause_command(batch.name)}` first"]
     return []
 
 
 def _end_in_the_way(batch: Batch, now: float) -> list[str]:
-    if batch.course is Course.CANCELLED or not course.has_ended(batch, now):
+    if batch.course is BatchMode.CANCELLED or not course.has_ended(batch, now):
         return []
     text = (
         f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless the run gives it a later end "

@@ -21,7 +21,7 @@ from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Depth, Inspection, Verdict
-from holdfast.runtime.acts import By
+from holdfast.runtime.acts import Actor
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.calls import CheckFailed, no_answer
 from holdfast.runtime.define.options import Identity, KeyFrom
@@ -104,7 +104,7 @@ def set_aside(path: Path) -> tuple[str, ...]:
 def recover(
     pipeline: "PipelineDefinition",
     items: Iterable[Any],
-    by: By,
+    by: Actor,
     *,
     batch: str,
     key: KeyFrom,
@@ -125,11 +125,11 @@ def recover(
     described = definition.describe(pipeline.name, stages, definition.keyed_by(key, identity), pipeline.patience)
     owned = ownership.adopt(store, pipeline.name, batch, stages) if not is_preview else ownership.Ownership()
     try:
-        opened = store.open_batch(batch, pipeline.name, described, actor=by.actor)
+        opened = store.open_batch(batch, pipeline.name, described, actor=by.name)
         owned.settle(opened)
     finally:
         owned.close()
-    ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.actor,
+    ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.name,
                         rerun=lambda _n, _item: None)  # fmt: skip
     ingester.read(items, Control(1), Ledger([]), lambda: None)
     finder = _Finder(pipeline.name, opened, stages)
@@ -159,7 +159,7 @@ def preview(
     with TemporaryDirectory(prefix="holdfast-") as place:
         store = open_store(Path(place) / "state.db")
         try:
-            by = By(actor="preview", reason="a dry run")
+            by = Actor(name="preview", reason="a dry run")
             return recover(pipeline, items, by, batch=batch, key=key, identity=identity, store=store)
         finally:
             store.close()

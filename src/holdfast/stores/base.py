@@ -26,6 +26,7 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
     Entry,
     Event,
@@ -39,7 +40,6 @@ from holdfast.core.model import (
     State,
     StoredEvent,
     StoredItem,
-    Want,
 )  # fmt: skip
 from holdfast.core.settle import Judged
 
@@ -145,7 +145,7 @@ class Store(Protocol):
         """
         ...
 
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         """Lease a chunk that is due and free, cutting off what is more than wanted.
 
         Guard: the batch is open, its end has not come, its dead letters are within the tolerance, its budget allows

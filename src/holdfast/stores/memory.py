@@ -23,23 +23,23 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
     Counts,
     Entry,
     Event,
     Item,
     ItemNo,
+    ItemState,
     Kind,
     Lease,
     Move,
     NewItem,
     Output,
-    Place,
     Receipt,
     State,
     StoredEvent,
     StoredItem,
-    Want,
     chain_of_batch,
 )
 from holdfast.stores.base import Capabilities, Idle, chunk_of, find_batch, lineage, unwritten
@@ -63,7 +63,7 @@ class MemoryStore:
         self._chunks: dict[ChunkId, Chunk] = {}
         self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
         self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
-        self._places: dict[tuple[BatchId, ItemNo], Place] = {}
+        self._places: dict[tuple[BatchId, ItemNo], ItemState] = {}
         self._outputs: dict[tuple[BatchId, ItemNo, int], Output] = {}
         self._checkpoints: dict[tuple[BatchId, ItemNo], Checkpoint] = {}
         self._entries: dict[int, list[Entry]] = {}
@@ -205,7 +205,7 @@ class MemoryStore:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         with self._lock:
             now, batch = self.now(), self._known_batch(want.batch)
             why = course.barrier(batch, now, want.tolerance, self._dead(want.batch))
@@ -225,7 +225,7 @@ class MemoryStore:
     def _states(self, chunk: Chunk) -> list[State]:
         return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
 
-    def _claimable(self, want: Want, now: float) -> Chunk | None:
+    def _claimable(self, want: ClaimRequest, now: float) -> Chunk | None:
         """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
         if want.only is not None:
             chunks = [chunk_of(self, want.batch, want.only)]
@@ -238,7 +238,7 @@ class MemoryStore:
             free = [chunk for chunk in left if lease.may_claim(chunk, now=now, owner_is_dead=True)]
         return lease.first(free)
 
-    def _affordable(self, want: Want, now: float) -> int | None:
+    def _affordable(self, want: ClaimRequest, now: float) -> int | None:
         """What a grant that ended without a release had set aside is free again: its owner spends no more."""
         if want.cap is None:
             return None
@@ -251,7 +251,7 @@ class MemoryStore:
     def _dead(self, batch: BatchId) -> int:
         return sum(chunk.counts.dead for chunk in self._chunks.values() if chunk.batch == batch)
 
-    def _idle(self, want: Want, why: Barrier | None) -> Idle:
+    def _idle(self, want: ClaimRequest, why: Barrier | None) -> Idle:
         asked = self._chunks.values() if want.only is None else [chunk_of(self, want.batch, want.only)]
         chunks = [chunk for chunk in asked if chunk.batch == want.batch and chunk.pending]
         times = [chunk.due if chunk.owner is None else max(chunk.due, chunk.expires) for chunk in chunks]
@@ -402,7 +402,7 @@ class MemoryStore:
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
-    def _place(self, batch: BatchId, n: ItemNo) -> Place:
+    def _place(self, batch: BatchId, n: ItemNo) -> ItemState:
         """The stored place, or where the outputs say the item stands."""
         place = self._places.get((batch, n))
         if place is not None:
@@ -411,7 +411,7 @@ class MemoryStore:
         stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
         if stage == 0:
             return START
-        return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+        return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
     def _store(
         self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move], reached: Sequence[Checkpoint]

@@ -26,11 +26,12 @@ from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import (
     Act,
+    BatchMode,
     Change,
     Checkpoint,
     Claim,
+    ClaimRequest,
     Commit,
-    Course,
     DeadLimit,
     Item,
     ItemNo,
@@ -38,7 +39,6 @@ from holdfast.core.model import (
     NewItem,
     State,
     StoredItem,
-    Want,
     chain_of_batch,
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
@@ -132,7 +132,7 @@ class Comparison(RuleBasedStateMachine):
         cap = cap if self.other.capabilities.budget else None
         mine = frozenset(claim.lease.chunk for claim, _ in self.held if keeping and claim.lease.owner == owner)
         self._claim(
-            Want(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve, keeps=mine)
+            ClaimRequest(batch=self.batch, owner=owner, limit=limit, seconds=30.0, cap=cap, reserve=reserve, keeps=mine)
         )
 
     @rule(owner=OWNERS, count=st.sampled_from([None, 1, 3]), share=st.sampled_from([None, 0.2]),
@@ -141,9 +141,9 @@ class Comparison(RuleBasedStateMachine):
         """Within a tolerance, or one item only."""
         tolerance = DeadLimit(count=count, share=share)
         n = None if only is None else ItemNo(only)
-        self._claim(Want(batch=self.batch, owner=owner, limit=2, seconds=30.0, tolerance=tolerance, only=n))
+        self._claim(ClaimRequest(batch=self.batch, owner=owner, limit=2, seconds=30.0, tolerance=tolerance, only=n))
 
-    def _claim(self, want: Want) -> None:
+    def _claim(self, want: ClaimRequest) -> None:
         answer = self.both(lambda store: store.claim(want))
         if isinstance(answer, Claim):
             self.held.append((answer, 0))
@@ -227,8 +227,8 @@ class Comparison(RuleBasedStateMachine):
 
     # -- how it ends --------------------------------------------------------------------------------------------
 
-    @rule(course=st.sampled_from([Course.OPEN, Course.OPEN, Course.PAUSED]), end=st.sampled_from([None, 2e9]))
-    def steer(self, course: Course, end: float | None) -> None:
+    @rule(course=st.sampled_from([BatchMode.OPEN, BatchMode.OPEN, BatchMode.PAUSED]), end=st.sampled_from([None, 2e9]))
+    def steer(self, course: BatchMode, end: float | None) -> None:
         self.both(lambda store: store.amend(self.batch, to_steer(course, reason="so", ends_at=end), actor="op"))
 
     @rule(expected=st.sampled_from([1, 5, 40]), reason=st.sampled_from(["", "so"]))
@@ -243,7 +243,7 @@ class Comparison(RuleBasedStateMachine):
     @precondition(lambda self: self.ids > LATE)
     @rule()
     def cancel(self) -> None:
-        self.both(lambda store: store.amend(self.batch, to_steer(Course.CANCELLED, reason="so"), actor="op"))
+        self.both(lambda store: store.amend(self.batch, to_steer(BatchMode.CANCELLED, reason="so"), actor="op"))
 
     @rule(told=st.booleans())
     def seal(self, told: bool) -> None:

@@ -14,7 +14,7 @@ from holdfast.core import course, journal
 from holdfast.core.canonical import decode, digest_of_acc
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
-from holdfast.core.model import Batch, BatchId, Chunk, Counts, Course, Entry, Kind, State, chain_of_batch
+from holdfast.core.model import Batch, BatchId, BatchMode, Chunk, Counts, Entry, Kind, State, chain_of_batch
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
 
@@ -176,7 +176,7 @@ class _Teller:
         self.store, self.batch = store, batch
         self.policies = policies
         self.stages = len(decode(batch.definition)["stages"])
-        self.course = Course.OPEN
+        self.course = BatchMode.OPEN
         self.ends_at: float | None = None
         self.total: tuple[int | None, bool] = (None, False)
         self.is_read = False
@@ -211,15 +211,15 @@ class _Teller:
             raise Violation(f"{where} comes after the seal")
         match body:
             case journal.Ingested():
-                if body.lo != body.hi and (self.course is Course.CANCELLED or self.total[1]):
+                if body.lo != body.hi and (self.course is BatchMode.CANCELLED or self.total[1]):
                     raise Violation(f"{where} admits to a batch that was cancelled or closed")
                 self._ingested(entry, body)
                 self.is_read = self.is_read or body.ended
             case journal.Steered():
-                allowed = self.course is not Course.CANCELLED or body.course == Course.CANCELLED
+                allowed = self.course is not BatchMode.CANCELLED or body.course == BatchMode.CANCELLED
                 if not allowed:
                     raise Violation(f"{where} lets a cancelled batch go on")
-                self.course, self.ends_at = Course(body.course), body.ends_at
+                self.course, self.ends_at = BatchMode(body.course), body.ends_at
                 self.is_read = course.is_read(self.is_read, self.total[0], body, len(self.story.items))
                 self.total = (body.expected, body.closed)
             case journal.Sealed():

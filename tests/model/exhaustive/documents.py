@@ -13,12 +13,12 @@ from holdfast.core.model import (
     Checkpoint,
     Chunk,
     ChunkId,
+    ClaimRequest,
     Commit,
     Item,
     ItemNo,
-    Place,
+    ItemState,
     State,
-    Want,
 )
 from holdfast.core.outcome import Done
 from holdfast.core.retry import Policy
@@ -74,7 +74,7 @@ class Documents:
         held = replace(document.chunk, expires=math.inf)
         if not lease.may_claim(held, now=START, owner_is_dead=may_end()):
             return None
-        want = Want(batch=BATCH, owner=OWNER, limit=9, seconds=LEASE)
+        want = ClaimRequest(batch=BATCH, owner=OWNER, limit=9, seconds=LEASE)
         cut = bucket_chunks.grant(document, want, now=START, stages=1, floor=0, child=2)
         return self._changed(number, cut.granted, "claim")
 
@@ -91,7 +91,7 @@ class Documents:
         return self._changed(number, bucket_chunks.committed(document, commit, START), "commit")
 
     def _commit_of(self, worker: Swapper) -> Commit:
-        place = Place(epoch=worker.epoch)
+        place = ItemState(epoch=worker.epoch)
         item = Item(N, "range", b"", b"", place, not worker.epoch)
         at = checkpoint_at(N, self.further(worker.rows))
         reached = Reached(item=item, rows=at.rows, cursor=at.cursor, acc=at.acc)

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.acts import change_of, requeued
 from holdfast.core.limits import REQUEUES
-from holdfast.core.model import Act, BatchId, Change, Commit, Course, Place, State, StoredItem
+from holdfast.core.model import Act, BatchId, BatchMode, Change, Commit, ItemState, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.testing.replay import Violation
 from tests.model.exhaustive import hand as hands
@@ -235,10 +235,10 @@ class Moves:
         """What may be done to the batch as a whole. A pause always ends, and what is left of a batch that was stopped
         is always cancelled: these need nobody's leave."""
         shelf, own, found = self.shelf, self.desks.number(desk), list[Move]()
-        if shelf.course(store) is Course.PAUSED and not shelf.is_sealed(store):
+        if shelf.course(store) is BatchMode.PAUSED and not shelf.is_sealed(store):
             self.trying = "the operator lets the batch go on"
-            found.append(Move("lets the batch go on", True, shelf.steer(store, Course.OPEN), own))
-        if shelf.course(store) is Course.CANCELLED:
+            found.append(Move("lets the batch go on", True, shelf.steer(store, BatchMode.OPEN), own))
+        if shelf.course(store) is BatchMode.CANCELLED:
             found += self._cancel_the_rest(store, own)
         less = self.desks.number(replace(desk, left=desk.left - 1)) if desk.left else own
         for word in self.scope.acts if desk.left else ():
@@ -251,9 +251,9 @@ class Moves:
         shelf = self.shelf
         self.trying = f"the operator tries to {word} the batch"
         if word == "pause":
-            return shelf.steer(store, Course.PAUSED)
+            return shelf.steer(store, BatchMode.PAUSED)
         if word == "stop":
-            return shelf.steer(store, Course.CANCELLED)
+            return shelf.steer(store, BatchMode.CANCELLED)
         if word == "seal":
             return shelf.seal(store)
         return shelf.reopen(store) if word == "reopen" and shelf.is_sealed(store) else store
@@ -278,7 +278,7 @@ def _act(kind: str, change: Change, *, seize: bool) -> Act:
     return Act(id=b"", batch=BatchId(0), kind=kind, actor="operator", reason="because", at_items=(change,), seize=seize)
 
 
-def _decided(kind: str, place: Place, stages: int) -> Place | None:
+def _decided(kind: str, place: ItemState, stages: int) -> ItemState | None:
     """Where an item goes, or None when it cannot."""
     if kind == "reset":
         return move(place, Transition.RESET, stage=0, stages=stages, reason="because")

@@ -19,11 +19,12 @@ from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import (
     Act,
     Batch,
+    BatchMode,
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
-    Course,
     Entry,
     Item,
     ItemNo,
@@ -32,7 +33,6 @@ from holdfast.core.model import (
     State,
     StoredEvent,
     StoredItem,
-    Want,
 )
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
@@ -87,11 +87,11 @@ class Shelf:
     def claim(self, number: int) -> tuple[int, Claim, Raised] | None:
         """What a worker that asks for work is granted, if anything is free."""
         kept = self._take(number)
-        want = Want(batch=self._batch.id, owner=OWNER, limit=self.scope.limit, seconds=LEASE)
+        want = ClaimRequest(batch=self._batch.id, owner=OWNER, limit=self.scope.limit, seconds=LEASE)
         claim = self._store.claim(want)
         if not isinstance(claim, Claim):
             return None
-        if self._row(kept).course is not Course.OPEN or self.is_sealed(number):
+        if self._row(kept).course is not BatchMode.OPEN or self.is_sealed(number):
             raise Violation(f"a chunk is granted, the batch is {self._row(kept).course}")
         after = self._moved(kept)
         return after, claim, self._raised(kept, claim.lease.chunk)
@@ -157,14 +157,14 @@ class Shelf:
         chunk = next(seized, None)
         return after, tuple(changed), None if chunk is None else self._raised(kept, chunk.id)
 
-    def steer(self, number: int, course: Course) -> int:
+    def steer(self, number: int, course: BatchMode) -> int:
         """The state after somebody gave the batch another course; the same where nobody can."""
         kept = self._take(number)
         try:
             self._store.amend(self._batch.id, to_steer(course, reason="because"), actor="operator")
         except (Refused, UsageError):
             return number
-        is_over = self.course(number) is Course.CANCELLED and course is not Course.CANCELLED
+        is_over = self.course(number) is BatchMode.CANCELLED and course is not BatchMode.CANCELLED
         if self.is_sealed(number) or is_over:
             raise Violation(f"a batch that had come to its end is {course}")
         return self._moved(kept)
@@ -191,7 +191,7 @@ class Shelf:
     def is_sealed(self, number: int) -> bool:
         return self._row(self.states[number]).sealed_at is not None
 
-    def course(self, number: int) -> Course:
+    def course(self, number: int) -> BatchMode:
         return self._row(self.states[number]).course
 
     def is_free(self, number: int, n: ItemNo) -> bool:

@@ -7,7 +7,7 @@ from unittest import mock
 import msgspec
 
 from holdfast.core import acts, ingest, journal, retry, settle, states
-from holdfast.core.model import Admitted, Chunk, ItemNo, NewItem, Place
+from holdfast.core.model import Admitted, Chunk, ItemNo, ItemState, NewItem
 from holdfast.core.states import Transition
 from holdfast.runtime.engine.hold import Hold
 from tests.model.mutants.register import Patch, answering, conformance, simulation, wrapped
@@ -18,7 +18,7 @@ replace = msgspec.structs.replace
 def _moving(kind: Transition, **wrong: Any) -> Patch:
     """Settling with other facts after one kind of move; a function is given the place before."""
 
-    def wrongly(move: Any, place: Place, taken: Transition, **named: Any) -> Any:
+    def wrongly(move: Any, place: ItemState, taken: Transition, **named: Any) -> Any:
         after = move(place, taken, **named)
         if taken is not kind:
             return after
@@ -30,7 +30,7 @@ def _moving(kind: Transition, **wrong: Any) -> Patch:
 def _deciding(**other: Any) -> Patch:
     """Retries decided under another policy."""
 
-    def wrongly(decide: Any, place: Place, failed: Any, policy: retry.Policy, **named: Any) -> Any:
+    def wrongly(decide: Any, place: ItemState, failed: Any, policy: retry.Policy, **named: Any) -> Any:
         return decide(place, failed, replace(policy, **other), **named)
 
     return wrapped(retry, "decide", wrongly)
@@ -76,7 +76,7 @@ def waits_fall_below_the_minimum() -> Patch:
 
 @simulation
 def what_is_permanent_is_tried_again() -> Patch:
-    def hopeful(decide: Any, place: Place, failed: Any, *args: Any, **named: Any) -> Any:
+    def hopeful(decide: Any, place: ItemState, failed: Any, *args: Any, **named: Any) -> Any:
         return decide(place, replace(failed, transient=True), *args, **named)
 
     return wrapped(retry, "decide", hopeful)
@@ -138,7 +138,7 @@ def what_was_spent_is_told_twice() -> Patch:
 def _reaching(wrong: Any) -> Patch:
     """Checkpoints that lead elsewhere: `wrong(stage, stages)`."""
 
-    def wrongly(checkpoint: Any, place: Place, reached: int, stages: int) -> Any:
+    def wrongly(checkpoint: Any, place: ItemState, reached: int, stages: int) -> Any:
         after = checkpoint(place, reached, stages)
         return after if reached == stages else replace(after, stage=wrong(after.stage, stages))
 
@@ -174,7 +174,7 @@ def an_act_does_not_look_at_what_it_was_decided_for() -> Patch:
 
 @simulation
 def an_act_does_not_look_at_the_stage() -> Patch:
-    def loose(_holds: Any, change: Any, place: Place) -> bool:
+    def loose(_holds: Any, change: Any, place: ItemState) -> bool:
         return bool((change.state, change.epoch) == (place.state, place.epoch))
 
     return wrapped(acts, "_holds", loose)

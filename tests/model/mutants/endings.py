@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import course
-from holdfast.core.model import Batch, BatchId, Commit, Course, DeadLimit
+from holdfast.core.model import Batch, BatchId, BatchMode, Commit, DeadLimit
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
@@ -34,18 +34,18 @@ def _as_if(name: str, **facts: Any) -> Patch:
 
 @simulation
 def a_paused_batch_is_worked_on() -> Patch:
-    return _as_if("claim", course=Course.OPEN)
+    return _as_if("claim", course=BatchMode.OPEN)
 
 
 @simulation
 def a_cancelled_batch_takes_items() -> Patch:
-    return _as_if("add_items", course=Course.OPEN)
+    return _as_if("add_items", course=BatchMode.OPEN)
 
 
 @simulation
 def a_cancelled_batch_goes_on() -> Patch:
     def lenient(steer: Any, batch: Batch, *args: Any, **named: Any) -> Any:
-        return steer(replace(batch, course=Course.PAUSED), *args, **named)
+        return steer(replace(batch, course=BatchMode.PAUSED), *args, **named)
 
     return wrapped(course, "steer", lenient)
 

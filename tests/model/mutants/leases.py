@@ -7,7 +7,7 @@ from unittest import mock
 import msgspec
 
 from holdfast.core import acts, journal, lease
-from holdfast.core.model import BatchId, Chunk, Commit, Counts, Kind, Lease, Want
+from holdfast.core.model import BatchId, Chunk, ClaimRequest, Commit, Counts, Kind, Lease
 from holdfast.stores.base import chunk_of
 from holdfast.stores.memory import MemoryStore
 from tests.model.mutants.register import Patch, answering, committing, conformance, simulation, wrapped
@@ -52,7 +52,7 @@ def a_renewal_changes_nothing() -> Patch:
 
 @conformance
 def a_process_takes_its_own_work_out_of_its_hands() -> Patch:
-    def careless(claim: Any, store: MemoryStore, want: Want) -> Any:
+    def careless(claim: Any, store: MemoryStore, want: ClaimRequest) -> Any:
         return claim(store, replace(want, keeps=frozenset()))
 
     return wrapped(MemoryStore, "claim", careless)
@@ -134,7 +134,7 @@ def a_chunk_with_settled_items_is_never_cut() -> Patch:
 
 @conformance
 def a_suspect_is_handed_out_whole_after_each_death() -> Patch:
-    def whole(share: Any, chunk: Chunk, want: Want, **named: Any) -> Any:
+    def whole(share: Any, chunk: Chunk, want: ClaimRequest, **named: Any) -> Any:
         return share(replace(chunk, owner=None, blame=lease.blamed(chunk)), want, **named)
 
     return wrapped(lease, "share", whole)
@@ -142,7 +142,7 @@ def a_suspect_is_handed_out_whole_after_each_death() -> Patch:
 
 @conformance
 def what_carries_blame_is_claimed_ahead() -> Patch:
-    def greedy(share: Any, chunk: Chunk, want: Want, **named: Any) -> Any:
+    def greedy(share: Any, chunk: Chunk, want: ClaimRequest, **named: Any) -> Any:
         return share(chunk, replace(want, at_once=None), **named)
 
     return wrapped(lease, "share", greedy)
@@ -155,7 +155,7 @@ def lifting_blame_changes_nothing() -> Patch:
 
 @conformance
 def one_item_of_a_suspect_is_handed_out_with_its_neighbours() -> Patch:
-    def whole(share: Any, chunk: Chunk, want: Want, **named: Any) -> Any:
+    def whole(share: Any, chunk: Chunk, want: ClaimRequest, **named: Any) -> Any:
         return chunk.pending if want.only is not None else share(chunk, want, **named)
 
     return wrapped(lease, "share", whole)
@@ -163,7 +163,7 @@ def one_item_of_a_suspect_is_handed_out_with_its_neighbours() -> Patch:
 
 @conformance
 def settled_items_count_as_standing_before_the_one_that_is_wanted() -> Patch:
-    def all_of_them(ahead: Any, chunk: Chunk, want: Want, states: Any) -> Any:
+    def all_of_them(ahead: Any, chunk: Chunk, want: ClaimRequest, states: Any) -> Any:
         return ahead(replace(chunk, counts=Counts()), want, states)
 
     return wrapped(lease, "ahead", all_of_them)

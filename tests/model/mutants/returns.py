@@ -8,7 +8,7 @@ from unittest import mock
 import msgspec
 
 from holdfast.core import acts, settle, verify
-from holdfast.core.model import Act, Change, Chunk, Course, Place, State
+from holdfast.core.model import Act, BatchMode, Change, Chunk, ItemState, State
 from holdfast.core.outcome import Done, Lost
 from holdfast.testing.simulator import operators
 from holdfast.testing.simulator.pool import HandlerPool
@@ -36,7 +36,7 @@ def only_what_is_finished_is_looked_at() -> Patch:
 
 @simulation
 def a_rewind_stays_in_its_epoch() -> Patch:
-    def lazy(rewound: Any, place: Place, *to: Any, **why: Any) -> Any:
+    def lazy(rewound: Any, place: ItemState, *to: Any, **why: Any) -> Any:
         return replace(rewound(place, *to, **why), epoch=place.epoch)
 
     both = contextlib.ExitStack()
@@ -126,7 +126,7 @@ def an_item_in_flight_is_not_sent_on_its_way() -> Patch:
 
 @simulation
 def sending_an_item_on_its_way_twice_counts_twice() -> Patch:
-    def loose(holds: Any, change: Change, place: Place) -> bool:
+    def loose(holds: Any, change: Change, place: ItemState) -> bool:
         again = change.place.state is State.PENDING is place.state and change.place.epoch == place.epoch
         if again and (place.epoch, place.stage) == (change.epoch, change.place.stage):
             return True
@@ -153,6 +153,6 @@ def that_an_item_was_sent_on_its_way_is_not_counted() -> Patch:
 @simulation
 def an_item_of_a_cancelled_batch_is_sent_on_its_way() -> Patch:
     def hopeful(resolve: Any, *place: Any, **facts: Any) -> Any:
-        return resolve(*place, **facts | {"course": Course.OPEN})
+        return resolve(*place, **facts | {"course": BatchMode.OPEN})
 
     return wrapped(acts, "resolve_orphan", hopeful)

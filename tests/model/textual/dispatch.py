@@ -165,7 +165,7 @@ MUTANTS = (
         old="hold.outcomes.append(excuse(failed, LIKE_THE_OTHERS))",
         new="hold.outcomes.append(failed)",
         file="tests/runtime/test_dying_alike.py",
-        test="test_a_tolerance_above_it_changes_nothing[tolerate0]",
+        test="test_a_tolerance_above_it_changes_nothing[fine0]",
         notice="a wrong API key buries dozens of items",
     ),
     TextualMutant(

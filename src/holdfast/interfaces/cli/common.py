@@ -46,7 +46,7 @@ def whoever() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class ActOptions:
     """How a person wants a command that changes something to go about it: the options that all of them take."""
 
     reason: Annotated[str, typer.Option("--reason", help="Why; the journal keeps it.", show_default=False)] = ""
@@ -66,12 +66,12 @@ class Manner:
 def with_manner(**settled: Any) -> Callable[[Command], Command]:
     """For a command that takes a `manner`: on the command line its fields are options of that command, except those
     that are settled here."""
-    asked = [field for field in fields(Manner) if field.name not in settled]
+    asked = [field for field in fields(ActOptions) if field.name not in settled]
 
     def unfold(command: Command) -> Command:
         def unfolded(**options: Any) -> None:
             chosen = {field.name: options.pop(field.name) for field in asked}
-            command(**options, manner=Manner(**settled, **chosen))
+            command(**options, manner=ActOptions(**settled, **chosen))
 
         own = inspect.signature(command).parameters.values()
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own if each.name != "manner"]
@@ -107,7 +107,7 @@ def show_preview(shown: Preview, *, is_agreed: bool = False) -> None:
         render.say(f"  {shown.warning.rstrip('.')}.", render.CARE)
 
 
-def decide(shown: Preview, manner: Manner) -> ActResult | None:
+def decide(shown: Preview, manner: ActOptions) -> ActResult | None:
     """Show what an act would do, ask, do it, and tell what it did; None where it shall only be shown."""
     if not manner.as_json:
         show_preview(shown, is_agreed=manner.yes and not manner.dry_run)
@@ -116,7 +116,7 @@ def decide(shown: Preview, manner: Manner) -> ActResult | None:
     if manner.dry_run:
         return None
     by = agreed(shown.question, manner, nothing_to_do=shown.is_idle)
-    done = shown.carry_out(reason=by.reason, actor=by.actor)
+    done = shown.carry_out(reason=by.reason, actor=by.name)
     say_result(done, manner.as_json)
     return done
 
@@ -124,11 +124,11 @@ def decide(shown: Preview, manner: Manner) -> ActResult | None:
 class Agreed(NamedTuple):
     """Who agreed to an act, and why."""
 
-    actor: str
+    name: str
     reason: str
 
 
-def agreed(what: str, manner: Manner, *, nothing_to_do: bool = False) -> Agreed:
+def agreed(what: str, manner: ActOptions, *, nothing_to_do: bool = False) -> Agreed:
     """Who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say so."""
     reason, actor = manner.reason, manner.who
     if nothing_to_do:
@@ -151,7 +151,7 @@ class Declined(Exception):
     """The person at the terminal said no."""
 
 
-def quietly(manner: Manner | bool) -> AbstractContextManager[object]:
+def quietly(manner: ActOptions | bool) -> AbstractContextManager[object]:
     """Around what loads or runs a user's program: what it prints is not our answer."""
     as_json = manner if isinstance(manner, bool) else manner.as_json
     return redirect_stdout(sys.stderr) if as_json else nullcontext()

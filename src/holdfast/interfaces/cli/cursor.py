@@ -12,13 +12,13 @@ from rich.text import Text
 import holdfast as hf
 from holdfast import CursorHandle, Preview, UsageError
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import JsonOption, Manner, StoreOption, decide, with_manner
+from holdfast.interfaces.cli.common import ActOptions, JsonOption, StoreOption, decide, with_manner
 from holdfast.runtime.handles.cursors import CURSOR_TYPES, check_document, past_line, short_owner, spoken
 from holdfast.runtime.handles.store import exists
 from holdfast.runtime.text import command
 
 if TYPE_CHECKING:
-    from holdfast.runtime.report.overview import Glance
+    from holdfast.runtime.report.overview import PartitionStatus
 
 app = typer.Typer(
     help="Cursors of a scan: show, reset, clone, export, import, break-lease, audit.", no_args_is_help=True
@@ -167,7 +167,7 @@ def reset(
         Path | None, typer.Option("--to-file", help="Resume where a state stands that `cursor export` wrote.")
     ] = None,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Let partitions resume elsewhere: shows first what is delivered again or skipped."""
     if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
@@ -182,7 +182,7 @@ def reset(
         _decide(shown, manner)
 
 
-def _decide(shown: Preview, manner: Manner) -> None:
+def _decide(shown: Preview, manner: ActOptions) -> None:
     """The same for cursors: ends with 1 where a partition moved on after it was looked at."""
     done = decide(shown, manner)
     if done is not None and done.overtaken:
@@ -191,7 +191,7 @@ def _decide(shown: Preview, manner: Manner) -> None:
 
 @app.command("import")
 @with_manner()
-def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
+def import_(name: NameArgument, file: FileArgument, *, manner: ActOptions) -> None:
     """Put a state back that was exported: over the same partitions, or as a new batch."""
     check_document(file)  # before a store is made
     nowhere = manner.dry_run and not exists(manner.store)
@@ -201,7 +201,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: Manner) -> None:
 
 @app.command("break-lease")
 @with_manner()
-def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: Manner) -> None:
+def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: ActOptions) -> None:
     """Take partitions from their owners: they resume at their checkpoints, and the owners cannot commit any more."""
     with hf.open(manner.store) as there:
         _decide(there[name].cursors.break_lease(partition, dry_run=True), manner)
@@ -213,7 +213,7 @@ def clone(
     name: NameArgument,
     new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The batch to be made.")],
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Make a new batch of the same scan that begins where this one stands; the two continue without each other."""
     with hf.open(manner.store) as there:
@@ -251,7 +251,7 @@ def audit_(
 BAR = 12
 
 
-def partitions(name: str, seen: "Sequence[Glance]") -> Any:
+def partitions(name: str, seen: "Sequence[PartitionStatus]") -> Any:
     """The partitions of a scan as a table."""
     has_share = any(each.share is not None for each in seen)
     rows: list[tuple[Any, ...]] = []
@@ -267,7 +267,7 @@ def partitions(name: str, seen: "Sequence[Glance]") -> Any:
     return render.table(headers, rows, right=["rows", "rate"])
 
 
-def _bar(each: "Glance") -> Text:
+def _bar(each: "PartitionStatus") -> Text:
     """How much of a partition is behind its cursor, as a picture and a figure."""
     if each.share is None:
         return Text("░" * BAR + "   ? %", style=render.FAINT)

@@ -13,9 +13,9 @@ import holdfast as hf
 from holdfast import BatchHandle, Follow, NumberedEvent, Scan, State, StoreHandle, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
+    ActOptions,
     BatchArgument,
     JsonOption,
-    Manner,
     StoreOption,
     agreed,
     decide,
@@ -26,7 +26,7 @@ from holdfast.interfaces.cli.target import load, load_scan
 
 if TYPE_CHECKING:
     from holdfast.runtime.handles.imports import StoreFile
-    from holdfast.runtime.importers import Arrived
+    from holdfast.runtime.importers import ImportedPages
     from holdfast.runtime.operate.audit import Audit
     from holdfast.runtime.recover import Recovery
 
@@ -135,7 +135,7 @@ def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool) -> Non
     render.say(f"Check it anywhere: unzip -o {path} check.py && python check.py {path}", render.FAINT)
 
 
-def _scan(target: str, manner: Manner) -> Scan | Follow:
+def _scan(target: str, manner: ActOptions) -> Scan | Follow:
     with quietly(manner):
         scan = load_scan(target)
     if manner.store is not None:
@@ -150,7 +150,7 @@ def _named(said: str) -> tuple[str | None, Path]:
     return None, Path(said)
 
 
-def _import_pages(target: str, file: Path, batch: str | None, key: str | None, manner: Manner) -> None:
+def _import_pages(target: str, file: Path, batch: str | None, key: str | None, manner: ActOptions) -> None:
     """A file of pages with its folder."""
     from holdfast.runtime.handles.imports import check_pages, import_pages
 
@@ -166,10 +166,10 @@ def _import_pages(target: str, file: Path, batch: str | None, key: str | None, m
         render.say(f"{file}: {done:,} of {total:,} pages are called done.")
     name = batch if batch is not None else pipeline.name
     by = agreed(f"Make batch {name} from {file} and the outputs beside it", manner)
-    _tell(import_pages(pipeline, file, batch=batch, key=key, reason=by.reason, actor=by.actor), manner, "count")
+    _tell(import_pages(pipeline, file, batch=batch, key=key, reason=by.reason, actor=by.name), manner, "count")
 
 
-def _tell(made: "Arrived", manner: Manner, counts: str) -> None:
+def _tell(made: "ImportedPages", manner: ActOptions, counts: str) -> None:
     if manner.as_json:
         render.document(made.as_dict())
         return
@@ -224,7 +224,7 @@ def import_(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Rebuild a lost or damaged record from output files, or resume where another program stopped."""
     if sum((from_outputs, from_state is not None, bool(from_checkpoint), from_pages is not None)) != 1:
@@ -249,7 +249,7 @@ def import_(
             decide(import_checkpoints(scan, files, by_rows=by_rows, batch=batch, dry_run=True), manner)
 
 
-def _rebuild(target: str, batch: str | None, key: str | None, manner: Manner) -> None:
+def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions) -> None:
     """The damaged file is set aside, items with valid outputs count as done."""
     from holdfast.runtime.handles.imports import import_outputs, look_at_file
 
@@ -270,7 +270,7 @@ def _rebuild(target: str, batch: str | None, key: str | None, manner: Manner) ->
         return
     by = agreed(f"Rebuild batch {name} from its output files", manner)
     with quietly(manner):
-        found = import_outputs(pipeline, batch=batch, key=key, reason=by.reason, actor=by.actor)
+        found = import_outputs(pipeline, batch=batch, key=key, reason=by.reason, actor=by.name)
     if manner.as_json:
         render.document(found.as_dict())
     else:

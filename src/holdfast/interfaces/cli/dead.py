@@ -13,10 +13,10 @@ import holdfast as hf
 from holdfast import BatchHandle, FoundOrphans, ItemHandle, ItemStory, Pipeline, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
+    ActOptions,
     BatchArgument,
     ItemArgument,
     JsonOption,
-    Manner,
     StoreOption,
     decide,
     quietly,
@@ -141,7 +141,7 @@ def redrive(
     every: AllOption = False,
     code: CodeOption = None,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Try dead letters again where they stopped, with a fresh budget of attempts."""
     with hf.open(manner.store) as there:
@@ -156,7 +156,7 @@ def discard(
     every: AllOption = False,
     code: CodeOption = None,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Give dead letters up: they count as cancelled from now on."""
     with hf.open(manner.store) as there:
@@ -182,7 +182,7 @@ def resolve(
         typer.Option("--source", metavar="TARGET", help="Check the output against the code, too: app.py:book."),
     ] = None,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Settle a dead letter by hand: done with the output you give, else skipped."""
     raw = None if output is None else _read(output)
@@ -227,7 +227,7 @@ def orphans(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
     if strategy is None and item:

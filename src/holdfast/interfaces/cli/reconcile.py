@@ -9,9 +9,9 @@ import holdfast as hf
 from holdfast import BatchHandle, Finding, Follow, Pipeline, Plan, Preview, Reconciliation, Scan, UsageError
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import (
+    ActOptions,
     BatchArgument,
     JsonOption,
-    Manner,
     StoreOption,
     agreed,
     quietly,
@@ -51,7 +51,7 @@ def reconcile(
     ] = UNDO_SHARE,
     seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
     if mend and seal:
@@ -91,7 +91,7 @@ def reconcile(
 def reopen(
     batch: BatchArgument,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
     with hf.open(manner.store) as there:
@@ -104,7 +104,7 @@ def reopen(
             took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
             render.say(f"{took} It would take items, runs and acts again.")
         by = agreed(f"Reopen {batch}", manner)
-        done = found.reopen(reason=by.reason, actor=by.actor)
+        done = found.reopen(reason=by.reason, actor=by.name)
     if manner.as_json:
         render.document({**done.as_dict(), "was_sealed_at": told.at, "was_sealed_by": told.by,
                          "was_sealed_because": told.reason})  # fmt: skip
@@ -113,7 +113,7 @@ def reopen(
 
 
 def _repair(
-    batch: BatchHandle, found: Reconciliation, pipeline: Pipeline | None, undo: str, manner: Manner
+    batch: BatchHandle, found: Reconciliation, pipeline: Pipeline | None, undo: str, manner: ActOptions
 ) -> dict[str, Any]:
     """Show what would be done, ask, do it, and tell what was done."""
     wanted: Preview = batch.repair(found, source=pipeline, undo=undo, dry_run=True)
@@ -123,7 +123,7 @@ def _repair(
     if manner.dry_run or wanted.is_idle:
         return {"plan": wanted.as_dict(), "changed": 0}
     by = agreed(wanted.question, manner)
-    done = wanted.carry_out(reason=by.reason, actor=by.actor)
+    done = wanted.carry_out(reason=by.reason, actor=by.name)
     if not manner.as_json:
         render.say(f"{render.many(done.changed, 'item')} went back: run the batch to make them again.", render.GOOD)
     return {"plan": wanted.as_dict(), **done.as_dict()}

@@ -7,7 +7,7 @@ import typer
 
 import holdfast as hf
 from holdfast import Preview, UsageError
-from holdfast.interfaces.cli.common import BatchArgument, Manner, decide, with_manner
+from holdfast.interfaces.cli.common import ActOptions, BatchArgument, decide, with_manner
 from holdfast.runtime.handles.cursors import read
 
 
@@ -27,7 +27,7 @@ def reset(
         bool, typer.Option("--blame", help="Only lift the blame that owners left who died before a commit.")
     ] = False,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off.
     A partition of a scan resumes at its checkpoint."""

@@ -20,7 +20,7 @@ from holdfast.runtime.text import brief, command, to_the_millisecond, unpause_co
 
 if TYPE_CHECKING:
     from holdfast import BatchHandle, ItemHandle, Statistics, Status, StoreHandle
-    from holdfast.runtime.report.overview import Overview
+    from holdfast.runtime.report.overview import ScanOverview
     from holdfast.runtime.report.statistics import StageStatistics, Summary
     from holdfast.runtime.report.status import HeldChunk
 
@@ -227,14 +227,16 @@ def _in_hands(seen: "Status") -> bool:
 Facts = list[tuple[str, str | Text]]
 
 
-def picture(seen: "Status", scan: "Overview | None" = None, notes: Sequence[tuple[str, Text]] = ()) -> RenderableType:
+def picture(
+    seen: "Status", scan: "ScanOverview | None" = None, notes: Sequence[tuple[str, Text]] = ()
+) -> RenderableType:
     """A batch at a glance."""
     what = f"pipeline {seen.pipeline}: {' → '.join(seen.stages)}" if scan is None else f"scan {seen.pipeline}"
     head = render.heading(f"{seen.batch}", f"{seen.state} · {what}", WORDS[seen.state])
     return render.together(head, render.facts([*_facts(seen, scan), *notes]))
 
 
-def _facts(seen: "Status", scan: "Overview | None") -> list[tuple[str, str | Text]]:
+def _facts(seen: "Status", scan: "ScanOverview | None") -> list[tuple[str, str | Text]]:
     c, totals, forecast = seen.counts, seen.totals, seen.forecast
     more = "; more may come" if scan is None else "; the source was not read to its end yet"
     reading = "" if seen.ingested_at is not None or seen.expected is not None else more
@@ -297,7 +299,7 @@ def _attempts(count: int) -> str:
     return render.many(count, "attempt")
 
 
-def _rows(scan: "Overview", pending: int) -> str:
+def _rows(scan: "ScanOverview", pending: int) -> str:
     """How far a scan is, in rows: so far, still to come, how fast, until when."""
     told = [f"{scan.rows:,} so far"]
     if scan.follows:

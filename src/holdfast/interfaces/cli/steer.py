@@ -8,28 +8,28 @@ import typer
 import holdfast as hf
 from holdfast import BatchChange
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import BatchArgument, Manner, agreed, decide, with_manner
+from holdfast.interfaces.cli.common import ActOptions, BatchArgument, agreed, decide, with_manner
 from holdfast.runtime.text import command, unpause_command
 
 
 @with_manner(dry_run=False)
-def pause(batch: BatchArgument, *, manner: Manner) -> None:
+def pause(batch: BatchArgument, *, manner: ActOptions) -> None:
     """Pause a batch: workers stop at their next checkpoint, and no run continues before `unpause`. Nothing is lost."""
     with hf.open(manner.store) as store:
         found = store[batch]
         by = agreed(f"Pause {batch}", replace(manner, yes=True))  # it can be taken back, so nobody is asked
-        done = found.pause(reason=by.reason, actor=by.actor)
+        done = found.pause(reason=by.reason, actor=by.name)
     _answer(done, manner, f"{batch} is paused: workers stop at their next checkpoint. To continue: "
                           f"{unpause_command(batch)}, then run it again")  # fmt: skip
 
 
 @with_manner(dry_run=False)
-def unpause(batch: BatchArgument, *, manner: Manner) -> None:
+def unpause(batch: BatchArgument, *, manner: ActOptions) -> None:
     """Let a paused batch continue: the next run does."""
     with hf.open(manner.store) as store:
         found = store[batch]
         by = agreed(f"Unpause {batch}", replace(manner, yes=True))
-        done = found.unpause(reason=by.reason, actor=by.actor)
+        done = found.unpause(reason=by.reason, actor=by.name)
     _answer(done, manner, f"{batch} may continue: run it again")
 
 
@@ -40,7 +40,7 @@ def cancel(
         bool, typer.Option("--at-once", help="Fence owners at work off: what they do is not committed.")
     ] = False,
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Call a batch off, for good: what is pending is cancelled, what is in flight is finished or left."""
     with hf.open(manner.store) as store:
@@ -52,7 +52,7 @@ def expect(
     batch: BatchArgument,
     expected: Annotated[int, typer.Argument(metavar="N", help="How many items it has in all, counted by their keys.")],
     *,
-    manner: Manner,
+    manner: ActOptions,
 ) -> None:
     """Tell how many items a batch has in all: the last of them ends it. Another number than before needs a reason."""
     with hf.open(manner.store) as store:
@@ -72,7 +72,7 @@ def expect(
 
 
 @with_manner()
-def close(batch: BatchArgument, *, manner: Manner) -> None:
+def close(batch: BatchArgument, *, manner: ActOptions) -> None:
     """Take no new items from now on: those that are there may come again, and once they are settled the batch ends. It
     cannot be undone."""
     with hf.open(manner.store) as store:
@@ -90,11 +90,11 @@ def close(batch: BatchArgument, *, manner: Manner) -> None:
         if manner.dry_run:
             return
         by = agreed(f"Close {batch} for good", manner, nothing_to_do=is_closed)
-        done = found.close(reason=by.reason, actor=by.actor)
+        done = found.close(reason=by.reason, actor=by.name)
     _answer(done, manner, f"{batch} is closed: it takes no new items")
 
 
-def _answer(done: BatchChange, manner: Manner, sentence: str) -> None:
+def _answer(done: BatchChange, manner: ActOptions, sentence: str) -> None:
     """Tell what was done, and the end if that was it; ends with 1 where the batch is not explained at its end."""
     if manner.as_json:
         render.document(done.as_dict())

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import course
-from holdfast.core.model import Chunk, Claim, Item, Want
+from holdfast.core.model import Chunk, Claim, ClaimRequest, Item
 from holdfast.core.outcome import Done, Failed, Lost, Outcome, excuse
 from holdfast.core.settle import NOTHING
 from holdfast.runtime.engine import exchange as ex
@@ -358,7 +358,7 @@ class Desk:
             yield ex.StopRun(answer.why)
         return False
 
-    def _request(self) -> Want:
+    def _request(self) -> ClaimRequest:
         """Return what is asked for now."""
         room, portion = max(1, self._room()), self.appetite.portion()
         limit = min(portion, room) if self.careful else portion

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import LOAD_BYTES, ORPHAN_GRACE
-from holdfast.core.model import Batch, Claim, Commit, Item, ItemNo, Receipt, Want
+from holdfast.core.model import Batch, Claim, ClaimRequest, Commit, Item, ItemNo, Receipt
 from holdfast.core.outcome import Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Reached, Settled
@@ -196,7 +196,9 @@ class HoldDriver:
 
     def claim(self, n: ItemNo) -> Claim | Idle:
         """Claim the chunk of an item; of a suspect, the item alone, or first what stands before it."""
-        return self._store.claim(Want(batch=self._batch.id, owner=self._owner, limit=1, seconds=self._seconds, only=n))
+        return self._store.claim(
+            ClaimRequest(batch=self._batch.id, owner=self._owner, limit=1, seconds=self._seconds, only=n)
+        )
 
     @contextmanager
     def held(self, claim: Claim) -> Iterator[LoneHold]:

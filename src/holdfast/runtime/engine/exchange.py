@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.limits import CLAIM_CHUNKS, LOAD_ITEMS
-from holdfast.core.model import Checkpoint, Claim, Commit, Item, Kind, Lease, Want
+from holdfast.core.model import Checkpoint, Claim, ClaimRequest, Commit, Item, Kind, Lease
 from holdfast.core.outcome import Outcome
 from holdfast.core.settle import Reached, Settled
 from holdfast.runtime.engine.hold import Hold, Saving
@@ -99,7 +99,7 @@ class Orders:
 class Rules:
     """What does not change during a run."""
 
-    request: Want
+    request: ClaimRequest
     """What is asked for, but for how much of it."""
     name: str
     """Of the batch."""
@@ -271,7 +271,7 @@ class Write(msgspec.Struct, frozen=True):
 class AskFor(msgspec.Struct, frozen=True):
     """Claim; answered with a claim, with why there is none, or with None where the store gave no answer."""
 
-    request: Want
+    request: ClaimRequest
 
 
 class Read(msgspec.Struct, frozen=True):

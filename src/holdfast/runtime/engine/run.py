@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import canonical, course, journal
 from holdfast.core.course import End, to_note
 from holdfast.core.errors import HoldfastError, Refused, UsageError
-from holdfast.core.model import Batch, Chunk, Course, State
+from holdfast.core.model import Batch, BatchMode, Chunk, State
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime.define import definition
 from holdfast.runtime.define.options import KeyFrom, Options, allowed
@@ -217,7 +217,7 @@ class Closing:
     def _compare(self, name: str, *, read: bool) -> Reconciliation | None:
         (batch,) = self._store.batches(name)
         chunks = self._store.chunks(batch.id)
-        was_read = course.is_whole(batch, read=read) or batch.course is Course.CANCELLED
+        was_read = course.is_whole(batch, read=read) or batch.course is BatchMode.CANCELLED
         has_ended = was_read or course.has_ended(batch, self._store.now())
         if not has_ended or any(chunk.pending for chunk in chunks):
             return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError
-from holdfast.core.model import Batch, Chunk, ItemNo, Kind, NewItem, State, Want
+from holdfast.core.model import Batch, Chunk, ClaimRequest, ItemNo, Kind, NewItem, State
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interrupts, Role
@@ -181,8 +181,8 @@ class Session:
             careful=bool(chunks) and look_for_blame(self.store, batch, chunks, ledger),
         )  # fmt: skip
 
-    def _want(self, batch: Batch) -> Want:
-        return Want(
+    def _want(self, batch: Batch) -> ClaimRequest:
+        return ClaimRequest(
             batch=batch.id,
             owner=self.owner,
             limit=self.options.workers,

@@ -14,12 +14,12 @@ from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch, Key, Kind, State
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, BatchChange, By, Preview, this_process
+from holdfast.runtime.acts import Actor, ActResult, BatchChange, Preview, this_process
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.partitions import Remark, is_partition, remarks
 from holdfast.runtime.report import lifecycle, overview, status
 from holdfast.runtime.report.lifecycle import Seal
-from holdfast.runtime.report.overview import Glance, Overview
+from holdfast.runtime.report.overview import PartitionStatus, ScanOverview
 from holdfast.runtime.report.status import ScanFacts, Status
 from holdfast.stores.base import Store
 
@@ -83,12 +83,12 @@ class BatchHandle:
 
         return statistics.collect(self._store, self._batch)
 
-    def partitions(self) -> list[Glance]:
+    def partitions(self) -> list[PartitionStatus]:
         """Return the partitions of a scan: rows, rate, cursor and lag of each; none of a pipeline."""
         batch = self._batch
         return list(overview.glances(self._store, batch)) if _is_scan(self._store, batch) else []
 
-    def overview(self) -> Overview:
+    def overview(self) -> ScanOverview:
         """Return all partitions of a scan together: rows, rate, time left."""
         return overview.overview(self.partitions())
 
@@ -390,7 +390,7 @@ class BatchHandle:
     def reopen(self, *, reason: str, actor: str = "") -> BatchChange:
         """Lift its seal, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
         before, by = self._batch, _by(actor, reason)
-        return _changed("reopened", before, self._store.amend(before.id, to_reopen(by.reason), actor=by.actor).batch)
+        return _changed("reopened", before, self._store.amend(before.id, to_reopen(by.reason), actor=by.name).batch)
 
 
 def check_share(said: int | str, name: str) -> int | float:
@@ -412,8 +412,8 @@ def _how(full: bool) -> How:
     return "full" if full else "quick"
 
 
-def _by(actor: str, reason: str) -> By:
-    return By(actor=actor if actor else this_process(), reason=reason)
+def _by(actor: str, reason: str) -> Actor:
+    return Actor(name=actor if actor else this_process(), reason=reason)
 
 
 def _changed(act_: str, before: Batch, now: Batch, end: Reconciliation | None = None) -> BatchChange:

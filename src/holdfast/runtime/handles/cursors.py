@@ -14,7 +14,7 @@ from holdfast.runtime.handles.act import act
 from holdfast.runtime.operate import clones, cursor_audit, cursors, state_document
 from holdfast.runtime.operate.cursor_audit import CursorAudit
 from holdfast.runtime.operate.cursors import CursorPlan
-from holdfast.runtime.partitions import IMPORTED, Past, cost_words, history, standings
+from holdfast.runtime.partitions import IMPORTED, PastCheckpoint, cost_words, history, standings
 from holdfast.runtime.scan.scan import SourceWalk
 from holdfast.runtime.text import many, when
 from holdfast.stores import owners
@@ -35,7 +35,7 @@ def short_owner(owner: str) -> str:
     return owners.short(owner)
 
 
-def past_line(past: Past, key: Key) -> str:
+def past_line(past: PastCheckpoint, key: Key) -> str:
     """Return a line on one checkpoint: when, where, how many rows, who, and why if a person set it."""
     at = "at its beginning" if not past.cursor else f"after {cursor.decode(past.cursor)}"
     why = f": {past.reason}" if past.reason else ""
@@ -63,7 +63,7 @@ class CursorHandle:
         and `StoreHandle.import_cursors` read it."""
         return state_document.document(self._store, self._batch, _text(partition))
 
-    def history(self, partition: Key | None = None) -> Iterator[tuple[Past, Key]]:
+    def history(self, partition: Key | None = None) -> Iterator[tuple[PastCheckpoint, Key]]:
         """Yield every checkpoint there ever was, oldest first, with the key of its partition."""
         batch, named = self._batch, _text(partition)
         keys = {at.n: at.key for at in standings(self._store, batch, named)}

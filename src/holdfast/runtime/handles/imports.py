@@ -9,11 +9,11 @@ from typing import Literal, overload
 from holdfast.core import cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime import importers, recover
-from holdfast.runtime.acts import ActResult, By, Preview, this_process
+from holdfast.runtime.acts import Actor, ActResult, Preview, this_process
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.handles.cursors import read
-from holdfast.runtime.importers import Arrival, Arrived
+from holdfast.runtime.importers import ImportedPages, ImportPlan
 from holdfast.runtime.operate import clones
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.recover import Recovery
@@ -23,7 +23,7 @@ from holdfast.stores.memory import MemoryStore
 
 COLUMNS = ("partition", "resumes after", "rows before", "accumulated")
 SHOWN_PARTITIONS = 50
-NOBODY = By(actor="nobody", reason="a dry run")
+NOBODY = Actor(name="nobody", reason="a dry run")
 
 
 @overload
@@ -64,7 +64,7 @@ def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str |
     return act(look, reason, actor, dry_run)
 
 
-def _shown(scan: SourceWalk, found: Arrival) -> Preview:
+def _shown(scan: SourceWalk, found: ImportPlan) -> Preview:
     plan, facts = found.plan, found.as_dict()
     first = [
         dict(zip(COLUMNS, (
@@ -94,7 +94,7 @@ def _name(defined: SourceWalk | Pipeline, batch: str | None) -> str:
 def import_pages(
     pipeline: Pipeline, file: str | Path, *, batch: str | None = None, key: str | None = None, reason: str = "",
     actor: str = "", dry_run: bool = False,
-) -> Arrived:  # fmt: skip
+) -> ImportedPages:  # fmt: skip
     """Resume where a `.checkpoint` file of pages is, with the outputs beside it: those count that are valid, the others
     run again. A dry run tries that in memory."""
     name, place = _name(pipeline, batch), Path(file)
@@ -102,7 +102,7 @@ def import_pages(
     if dry_run:
         pipeline = copy.copy(pipeline)
         pipeline.use_store(MemoryStore())
-    by = NOBODY if dry_run else By(actor=actor if actor else this_process(), reason=reason)
+    by = NOBODY if dry_run else Actor(name=actor if actor else this_process(), reason=reason)
     return importers.take_over_pages(pipeline, place, read(place), by, batch=name, key=key)
 
 
@@ -139,6 +139,6 @@ def import_outputs(
     name, found = _name(pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
-    by = By(actor=actor if actor else this_process(), reason=reason)
+    by = Actor(name=actor if actor else this_process(), reason=reason)
     moved = recover.set_aside(found.path) if found.path is not None and found.damage is not None else ()
     return pipeline.recover(by=by, batch=name, key=key, set_aside=moved)

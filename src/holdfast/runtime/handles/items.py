@@ -18,7 +18,7 @@ from holdfast.runtime.handles.act import act
 from holdfast.runtime.partitions import kind_by_number, standing_of
 from holdfast.runtime.report import overview
 from holdfast.runtime.report.orphans import Orphan
-from holdfast.runtime.report.overview import Glance
+from holdfast.runtime.report.overview import PartitionStatus
 from holdfast.stores.base import Store, chunk_of, each_item
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class ItemHandle(Plain):
             found[lookup.stage_title(names, output.stage)] = {"epoch": output.epoch, "output": made}
         return found
 
-    def partition(self) -> Glance | None:
+    def partition(self) -> PartitionStatus | None:
         """Return how far it has come, where it is a partition of a scan."""
         return overview.of_item(self._store, self._batch, self._item)
 

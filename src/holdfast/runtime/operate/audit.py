@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.errors import ChainBroken, Damaged, SinkError, Superseded, UsageError
-from holdfast.core.model import Batch, Chunk, ChunkId, Course, Entry, Output, StoredItem, chain_of_batch
+from holdfast.core.model import Batch, BatchMode, Chunk, ChunkId, Entry, Output, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
 from holdfast.core.verify import Depth
 from holdfast.runtime import lookup
@@ -156,7 +156,7 @@ class _Auditor:
     def _groups(self, total: _AuditTally) -> Iterator[tuple[bytes, journal.Ingested]]:
         """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
         at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
-        way = journal.Steered(Course.OPEN, "")
+        way = journal.Steered(BatchMode.OPEN, "")
         seal: journal.Sealed | None = None
         for entry, _, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
             if isinstance(body, journal.Opened):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast.core import changes, journal
 from holdfast.core.course import stage_count
 from holdfast.core.model import Batch, Change, Chunk, StoredItem
-from holdfast.runtime.acts import Acts, By
+from holdfast.runtime.acts import Actor, Acts
 from holdfast.runtime.journal import forward_over
 from holdfast.stores.base import Store, each_item
 
@@ -111,7 +111,7 @@ def _send_back(store: Store, batch: Batch, found: changes.Decision, actor: str) 
     chunks = [chunk for chunk in store.chunks(batch.id) if has_begun(chunk)]
     known = read_makers(store, batch, found.changes, found.definition, chunks)
     for change in found.changes:
-        acts = Acts(store, batch, By(actor=actor, reason=str(change)))
+        acts = Acts(store, batch, Actor(name=actor, reason=str(change)))
         moved += acts.carry_out("reset", _affected(store, batch, chunks, known, change), seize=True).changed
     return moved
 

@@ -13,8 +13,8 @@ from holdfast.core import canonical, ingest, journal
 from holdfast.core.course import to_course, to_note
 from holdfast.core.cursor import go_on_from
 from holdfast.core.errors import Conflict, Refused
-from holdfast.core.model import Batch, Change, Checkpoint, Course, ItemNo, Key, Kind
-from holdfast.runtime.acts import ActResult, Acts, By, Preview
+from holdfast.core.model import Batch, BatchMode, Change, Checkpoint, ItemNo, Key, Kind
+from holdfast.runtime.acts import Actor, ActResult, Acts, Preview
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.journal import forward
 from holdfast.runtime.operate import state_document
@@ -31,7 +31,7 @@ YEAR_2024 = 1_704_067_200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seed:
+class ClonedPartition:
     """A partition as it shall begin."""
 
     key: Key
@@ -41,13 +41,13 @@ class Seed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planting:
+class ClonePlan:
     """A batch as it shall be."""
 
     name: str
     pipeline: str
     definition: bytes
-    seeds: tuple[Seed, ...]
+    seeds: tuple[ClonedPartition, ...]
     fence: int
     """Every fence of the new batch is higher."""
     kind: str
@@ -72,7 +72,7 @@ def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
         )
 
 
-def check_free(store: Store, plan: Planting) -> Batch | None:
+def check_free(store: Store, plan: ClonePlan) -> Batch | None:
     """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
     if plan.kind == IMPORTED:
         check_fence(store, plan.fence, plan.name)
@@ -84,7 +84,7 @@ def check_free(store: Store, plan: Planting) -> Batch | None:
     for entry in forward(store, found):
         kinds[entry.kind] = entry.stored.body
         is_whole = is_whole or (PLANTED in kinds and entry.kind != PLANTED)
-    is_empty = not found.admitted and found.course is not Course.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
+    is_empty = not found.admitted and found.course is not BatchMode.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
     if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
         return found
     raise Refused(
@@ -95,27 +95,27 @@ def check_free(store: Store, plan: Planting) -> Batch | None:
 
 def _is_paused(batch: Batch) -> bool:
     """As one is until it is whole; killed before it was opened to runs, it has all its checkpoints and waits still."""
-    return batch.course is Course.PAUSED or not batch.admitted
+    return batch.course is BatchMode.PAUSED or not batch.admitted
 
 
-def plant(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> Batch:
+def plant(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[bytes] = ()) -> Batch:
     """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
     check_free(store, plan)
-    batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.actor)
-    store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor)
-    store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.actor)
+    batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.name)
+    store.amend(batch.id, to_course(BatchMode.PAUSED, reason=by.reason), actor=by.name)
+    store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.name)
     items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
-    store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.actor)
+    store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.name)
     _set(store, batch, plan, by)
     _check_set(store, batch, plan)
     for note in notes:
-        store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.actor)
+        store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.name)
     told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
-    store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.actor)
-    return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
+    store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.name)
+    return store.amend(batch.id, to_course(BatchMode.OPEN, reason=by.reason), actor=by.name).batch
 
 
-def _set(store: Store, batch: Batch, plan: Planting, by: By) -> None:
+def _set(store: Store, batch: Batch, plan: ClonePlan, by: Actor) -> None:
     """Every partition at its checkpoint, under a fence above all that were given out for it. Those that a crash found
     set are left alone."""
     wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
@@ -131,7 +131,7 @@ def _set(store: Store, batch: Batch, plan: Planting, by: By) -> None:
     Acts(store, batch, by).carry_out(plan.kind, changes, seize=True, body=body, beyond=plan.fence)
 
 
-def _check_set(store: Store, batch: Batch, plan: Planting) -> None:
+def _check_set(store: Store, batch: Batch, plan: ClonePlan) -> None:
     """Two who make the same batch from different states at once: one of them is told so."""
     wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
     for at in standings(store, batch):
@@ -142,21 +142,21 @@ def _check_set(store: Store, batch: Batch, plan: Planting) -> None:
             )
 
 
-def _begun(plan: Planting) -> bytes:
+def _begun(plan: ClonePlan) -> bytes:
     return journal.encode_body(journal.Acted(reason=f"{plan.kind}: in the making", note=plan.digest))
 
 
-def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> Seed:
-    return Seed(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
+def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> ClonedPartition:
+    return ClonedPartition(key=key, payload=payload, checkpoint=at if at is not None else Checkpoint(ItemNo(0), 0, b""))
 
 
-def clone(store: Store, batch: Batch, new_name: str) -> Planting:
+def clone(store: Store, batch: Batch, new_name: str) -> ClonePlan:
     """A new batch of the same definition at the same cursors, under fences that are higher. What is known of totals
     that do not count every row once goes with it."""
     chunks = store.chunks(batch.id)
     known = for_a_clone(remarks(store, batch))
     seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
-    plan = Planting(
+    plan = ClonePlan(
         name=check_name(new_name, "batch"), pipeline=batch.pipeline, definition=batch.definition, seeds=seeds,
         fence=max((chunk.fence for chunk in chunks), default=0), kind=CLONED,
         origin={"cloned_from": batch.name, **({"totals": known} if known else {})},
@@ -165,12 +165,12 @@ def clone(store: Store, batch: Batch, new_name: str) -> Planting:
     return plan
 
 
-def from_state(store: Store, data: bytes, name: str, batch: str) -> Planting:
+def from_state(store: Store, data: bytes, name: str, batch: str) -> ClonePlan:
     """A new batch as a state says that was exported, here or elsewhere."""
     state = state_document.read(data, name)
     state_document.check_key(state.partitions, name)
     seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
-    plan = Planting(
+    plan = ClonePlan(
         name=check_name(batch, "batch"), pipeline=state.pipeline, definition=canonical.encode(state.definition),
         seeds=seeds, fence=state.fence, kind=IMPORTED,
         origin={"file": name, "digest": state.digest, "exported_at": state.at, "of": state.name},
@@ -184,7 +184,7 @@ def _payload(part: PartitionDocument) -> bytes:
     return canonical.encode(plain if part.identity is None else {**plain, "identity": part.identity})
 
 
-def preview_make(store: Store, plan: Planting) -> Preview:
+def preview_make(store: Store, plan: ClonePlan) -> Preview:
     """What `make` would do. Nothing is changed."""
     rows = sum(seed.checkpoint.rows for seed in plan.seeds)
     facts = {"act": plan.kind, "partitions": len(plan.seeds), "fence_above": plan.fence, "rows": rows, **plan.origin}
@@ -202,7 +202,7 @@ def preview_make(store: Store, plan: Planting) -> Preview:
     )  # fmt: skip
 
 
-def make(store: Store, plan: Planting, by: By, notes: Sequence[bytes] = ()) -> ActResult:
+def make(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[bytes] = ()) -> ActResult:
     """Make the planned batch."""
     made = plant(store, plan, by, notes)
     return ActResult(kind=plan.kind, batch=made.name, changed=len(plan.seeds), noun="partition")

@@ -16,7 +16,7 @@ from holdfast.core.errors import Refused
 from holdfast.core.limits import FINDINGS_LISTED
 from holdfast.core.model import Batch, Kind
 from holdfast.runtime.operate.identity import refuse_changed_batch
-from holdfast.runtime.partitions import IMPORTED, Past, Remark, history, remarks, source_of, standings
+from holdfast.runtime.partitions import IMPORTED, PastCheckpoint, Remark, history, remarks, source_of, standings
 from holdfast.runtime.sources.base import Readable
 from holdfast.runtime.text import many
 from holdfast.stores.base import Store
@@ -189,12 +189,12 @@ class Pass:
         return low.rows, high.rows
 
 
-def passes(pasts: Callable[[], Iterable[Past]], at: Standing) -> list[Pass]:
+def passes(pasts: Callable[[], Iterable[PastCheckpoint]], at: Standing) -> list[Pass]:
     """Return the passes over a partition, from its history, which is read twice: first for where a person set the
     cursor."""
     targets = _in_order(_place(past, at) for past in pasts() if past.is_act)
     found, ahead, known = [Pass(at.after)], list(targets), set[tuple[bytes, int]]()
-    before: Past | None = None
+    before: PastCheckpoint | None = None
     for past in pasts():
         place = _place(past, at)
         if past.is_act:
@@ -212,13 +212,15 @@ def passes(pasts: Callable[[], Iterable[Past]], at: Standing) -> list[Pass]:
     return found
 
 
-def _place(past: Past, at: Standing) -> Cursor | None:
+def _place(past: PastCheckpoint, at: Standing) -> Cursor | None:
     if past.is_end and at.until is not None:
         return at.until
     return cursor.decode(past.cursor) if past.cursor else at.after
 
 
-def _elsewhere(found: list[Pass], past: Past, place: Cursor | None, before: Past | None) -> list[Pass]:
+def _elsewhere(
+    found: list[Pass], past: PastCheckpoint, place: Cursor | None, before: PastCheckpoint | None
+) -> list[Pass]:
     """Return what a state from elsewhere says was handled there. A reset that skips rows says so of none."""
     here = begin = found[-1].until
     rows = 0 if before is None else before.rows

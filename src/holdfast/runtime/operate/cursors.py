@@ -19,7 +19,7 @@ from holdfast.core.limits import OUTPUT_BYTES
 from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, MOVED, ActResult, Acts, By, Preview
+from holdfast.runtime.acts import MEANWHILE, MOVED, Actor, ActResult, Acts, Preview
 from holdfast.runtime.operate import state_document
 from holdfast.runtime.operate.clones import check_fence
 from holdfast.runtime.operate.operations import RESOLVED
@@ -45,7 +45,7 @@ PARTITION = "partition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class CursorMove:
     """One partition, as it stands and as it shall stand."""
 
     at: Standing
@@ -88,7 +88,7 @@ class CursorPlan:
 
     kind: str
     batch: str
-    parts: tuple[Turn, ...]
+    parts: tuple[CursorMove, ...]
     origin: dict[str, Any]
     """What it goes by, for the journal."""
     beyond: int = 0
@@ -104,7 +104,7 @@ COLUMNS = ("partition", "stands after", "would resume after", "so", "held by")
 FENCED = "Whoever holds a partition is fenced off: what is not committed yet is handled again."
 
 
-def shown(plan: CursorPlan, question: str, perform: Callable[[By], ActResult], *, title: str = "",
+def shown(plan: CursorPlan, question: str, perform: Callable[[Actor], ActResult], *, title: str = "",
           warning: str = "") -> Preview:  # fmt: skip
     """Return what a plan would do, to be shown and carried out."""
     facts = {"act": plan.kind, "partitions": [each.as_dict() for each in plan.parts], **plan.origin}
@@ -119,7 +119,7 @@ def shown(plan: CursorPlan, question: str, perform: Callable[[By], ActResult], *
     )  # fmt: skip
 
 
-def _row(turn: Turn) -> tuple[str, ...]:
+def _row(turn: CursorMove) -> tuple[str, ...]:
     if turn.to is None:
         target = "the same"
     else:
@@ -218,7 +218,7 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
         chunk = chunk_of(chunks, at.n)
         decided = cursor.go_on_from(at, to, 1, reason="", even_so=to is None or is_held(chunks, at))
         spoils = "acc" in origin and at.acc is not None and not isinstance(decided, str)
-        found.append(Turn(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
+        found.append(CursorMove(at=at, to=to, shift=shift, owner=owner_of(chunk, now), fence=chunk.fence,
                           left=decided if isinstance(decided, str) else "", miscounts=spoils))  # fmt: skip
     return CursorPlan(kind=kind, batch=batch.name, parts=tuple(found), origin=origin, beyond=beyond)
 
@@ -235,12 +235,12 @@ def _plain(at: Cursor | None) -> Any:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def carry_out(store: Store, batch: Batch, plan: CursorPlan, by: By) -> ActResult:
+def carry_out(store: Store, batch: Batch, plan: CursorPlan, by: Actor) -> ActResult:
     """Write what was planned. A partition that moved to another state since is left alone."""
     lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
 
-    def decide(each: Turn) -> Change | str:
+    def decide(each: CursorMove) -> Change | str:
         if each.left:  # nobody was asked about it
             return each.left
         item = lookup.item_of(store, batch, each.at.n)
@@ -252,7 +252,7 @@ def carry_out(store: Store, batch: Batch, plan: CursorPlan, by: By) -> ActResult
     return acts.result(plan.kind, noun=PARTITION)
 
 
-def _decide(plan: CursorPlan, each: Turn, now: Standing, by: By, held: bool) -> Change | str:
+def _decide(plan: CursorPlan, each: CursorMove, now: Standing, by: Actor, held: bool) -> Change | str:
     if plan.kind == BROKEN and not held:
         return NOBODY
     if each.to is not None and each.to.cursor and (now.rows, now.cursor) != (each.at.rows, each.at.cursor):
@@ -283,12 +283,12 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
     for at in standings(store, batch, partition):
         chunk = chunk_of(chunks, at.n)
         decided = _decide_retry(at, chunk, "…", named=partition is not None)
-        turns.append(Turn(at=at, to=None, shift=Shift(), owner=owner_of(chunk, now), fence=chunk.fence,
+        turns.append(CursorMove(at=at, to=None, shift=Shift(), owner=owner_of(chunk, now), fence=chunk.fence,
                           left=decided if isinstance(decided, str) else ""))  # fmt: skip
     return CursorPlan(kind=RESET, batch=batch.name, parts=tuple(turns), origin={"to": "its checkpoint"})
 
 
-def retry(store: Store, batch: Batch, plan: CursorPlan, by: By, *, named: bool) -> ActResult:
+def retry(store: Store, batch: Batch, plan: CursorPlan, by: Actor, *, named: bool) -> ActResult:
     """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
     that is done is left alone unless it is named."""
     lifecycle.check_goes_on(store, batch)
@@ -306,7 +306,7 @@ def _decide_retry(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Ch
     return FRESH if isinstance(decided, str) else decided
 
 
-def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | None) -> ActResult:
+def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes | None) -> ActResult:
     """Settle a partition by hand: done with the result that a person gives, or without one skipped. It counts as it is
     given: no further row of the partition is read."""
     lifecycle.check_open(store, batch)
@@ -332,7 +332,7 @@ def settle(store: Store, batch: Batch, by: By, partition: str, result: bytes | N
         )  # fmt: skip
     acts = Acts(store, batch, by)
     acts.write(RESOLVED, [change], seize=True)
-    reconcile.look_for_end(store, batch, actor=by.actor)
+    reconcile.look_for_end(store, batch, actor=by.name)
     return acts.result(RESOLVED, noun=PARTITION)
 
 
@@ -341,7 +341,7 @@ def preview_retry(store: Store, batch: Batch, partition: str | None = None, *, f
     plan = plan_retry(store, batch, partition, from_start=from_start)
     named = partition is not None
 
-    def perform(by: By) -> ActResult:
+    def perform(by: Actor) -> ActResult:
         return carry_out(store, batch, plan, by) if from_start else retry(store, batch, plan, by, named=named)
 
     again = "Every row up to the checkpoint would be handled again:"
@@ -378,7 +378,7 @@ def check_unsettled(batch: Batch, state: State, partition: str) -> None:
         )
 
 
-def _taken_out(store: Store, batch: Batch, by: By, item: StoredItem) -> StoredItem:
+def _taken_out(store: Store, batch: Batch, by: Actor, item: StoredItem) -> StoredItem:
     """A partition that would run again is buried first, and taken from whoever holds it: only what is dead is settled
     by hand. A crash after that leaves a dead letter, and the same command again settles it."""
     place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)

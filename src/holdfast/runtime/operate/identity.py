@@ -10,8 +10,8 @@ from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor, Standing, go_on_from
 from holdfast.core.errors import HoldfastError, SourceChanged
 from holdfast.core.ingest import admit
-from holdfast.core.model import Batch, Change, Course, Kind, State
-from holdfast.runtime.acts import Acts, By
+from holdfast.core.model import Batch, BatchMode, Change, Kind, State
+from holdfast.runtime.acts import Actor, Acts
 from holdfast.runtime.partitions import identity_of, rows_by_state, rows_handled, span_of, standings
 from holdfast.runtime.sources.base import Identified, Inventoried, NotThereError, Readable, Since, Span
 from holdfast.runtime.sources.text_file import LineFile
@@ -44,7 +44,7 @@ def _corrected(source: Readable) -> str:
 def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[str, ...]:
     """The same for a whole batch, before anything is claimed. Of one that is finished, what was added is told."""
     span = _span_now(source, store, batch)
-    if span is None or span.identity is None or batch.course is Course.CANCELLED:
+    if span is None or span.identity is None or batch.course is BatchMode.CANCELLED:
         return ()
     if _has_open_ranges(store, batch):
         refuse_changed(source, span, f"batch {batch.name!r}")
@@ -164,7 +164,7 @@ def accept_corrected(source: Readable, store: Store, batch: Batch, reason: str, 
             '(batch="NAME")'
         )
     changes = [_renewed(at, now, more, reason) for at in waiting]
-    Acts(store, batch, By(actor=actor, reason=reason)).write("renewed", changes, seize=True)
+    Acts(store, batch, Actor(name=actor, reason=reason)).write("renewed", changes, seize=True)
 
 
 def _left(source: LineFile, at: Standing) -> tuple[int, int | None]:

@@ -13,10 +13,10 @@ from holdfast.core.course import stage_names
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, unpack
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Batch, Change, Chunk, Output, Place, State, StoredItem
+from holdfast.core.model import Batch, Change, Chunk, ItemState, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Acts, By, Preview
+from holdfast.runtime.acts import Actor, ActResult, Acts, Preview
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.operate.by_hand import OutputByHand, fitted
 from holdfast.runtime.report import lifecycle, reconcile
@@ -42,7 +42,7 @@ def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_sta
     return replace(shown, question=question, perform=lambda by: reset(store, batch, by, item, to_stage=to_stage))
 
 
-NOBODY = By(actor="nobody", reason="only shown")
+NOBODY = Actor(name="nobody", reason="only shown")
 RESET_KEYS = "batch item to_stage done skipped dead cancelled pending in_flight owners usd seconds warning items"
 
 
@@ -194,7 +194,7 @@ Decide = Callable[[StoredItem], Change | str]
 
 
 def redrive(
-    store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
+    store: Store, batch: Batch, by: Actor, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> ActResult:
     """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
     lifecycle.check_goes_on(store, batch)
@@ -211,7 +211,7 @@ def redrive(
 
 
 def discard(
-    store: Store, batch: Batch, by: By, items: Sequence[str] | None = None, *, code: str | None = None
+    store: Store, batch: Batch, by: Actor, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> ActResult:
     """Give dead letters up, those named or all of them: they count as cancelled from now on."""
     stages = len(stage_names(batch))
@@ -225,7 +225,7 @@ def discard(
 
 
 def resolve(
-    store: Store, batch: Batch, by: By, item: str, *, output: bytes | None = None, stage: Stage | None = None
+    store: Store, batch: Batch, by: Actor, item: str, *, output: bytes | None = None, stage: Stage | None = None
 ) -> ActResult:
     """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
     keeps its outputs in files, the output becomes such a file. It has to fit what the last stage returns, as far as
@@ -250,7 +250,7 @@ def resolve(
                   at_end=file.publish if file is not None else None)  # fmt: skip
 
 
-def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_stage: str | int = 0) -> ActResult:
+def reset(store: Store, batch: Batch, by: Actor, item: str | None = None, *, to_stage: str | int = 0) -> ActResult:
     """Begin again at a stage, in a new epoch and with no attempts used: one item, or all that have begun.
 
     An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
@@ -276,7 +276,7 @@ def reset(store: Store, batch: Batch, by: By, item: str | None = None, *, to_sta
     )  # fmt: skip
 
 
-def _reset_chunk(store: Store, batch: Batch, by: By, target: int, chunk: Chunk) -> ActResult:
+def _reset_chunk(store: Store, batch: Batch, by: Actor, target: int, chunk: Chunk) -> ActResult:
     decide = _Reset(store, batch, target, by, in_flight=owners.is_live(chunk, store.now()))
     items = each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi)
     return act_on(store, batch, items, decide, kind="reset", by=by, seize=True)
@@ -292,7 +292,7 @@ def may_have_begun(chunk: Chunk) -> bool:
 class _Reset:
     """Decides what a reset does to an item."""
 
-    def __init__(self, store: Store, batch: Batch, target: int, by: By, *, in_flight: bool) -> None:
+    def __init__(self, store: Store, batch: Batch, target: int, by: Actor, *, in_flight: bool) -> None:
         self._store, self._batch, self._target, self._by = store, batch, target, by
         self._in_flight = in_flight
         self._stages = len(stage_names(batch))
@@ -317,7 +317,7 @@ class _Reset:
         return bool(self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1, stage=before, limit=1))
 
 
-def _is_untouched(place: Place, stage: int) -> bool:
+def _is_untouched(place: ItemState, stage: int) -> bool:
     return (place.state, place.stage, place.attempt, place.due) == (State.PENDING, stage, 0, 0.0)
 
 
@@ -340,8 +340,8 @@ def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code:
 
 
 def act_on(
-    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: By, seize: bool = False,
-    at_end: Callable[[int], str] | None = None,
+    store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: Actor,
+    seize: bool = False, at_end: Callable[[int], str] | None = None,
 ) -> ActResult:  # fmt: skip
     """Decide and write, group by group: memory stays flat, and no transaction is long. `at_end` is told how many items
     changed, before anybody looks whether the batch has come to its end; it returns a warning, or nothing."""
@@ -349,5 +349,5 @@ def act_on(
     acts = Acts(store, batch, by).carry_out(kind, map(decide, items), seize=seize)
     in_the_way = lifecycle.end_in_the_way(store, batch) if acts.changed and kind in SENT_BACK else ""
     warning = "; ".join(filter(None, [in_the_way, at_end(acts.changed) if at_end is not None else ""]))
-    reconcile.look_for_end(store, batch, actor=by.actor)
+    reconcile.look_for_end(store, batch, actor=by.name)
     return acts.result(kind, warning=warning)

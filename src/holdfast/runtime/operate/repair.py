@@ -11,11 +11,11 @@ from shlex import quote
 from holdfast.core.course import stage_names
 from holdfast.core.errors import Refused
 from holdfast.core.limits import UNDO_SHARE
-from holdfast.core.model import Batch, Course
+from holdfast.core.model import Batch, BatchMode
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, What, is_too_much
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, ActResult, By, Preview, grouped
+from holdfast.runtime.acts import MEANWHILE, Actor, ActResult, Preview, grouped
 from holdfast.runtime.define.options import count_or_share
 from holdfast.runtime.report.lifecycle import check_goes_on, end_in_the_way
 from holdfast.runtime.report.reconcile import Findings
@@ -67,7 +67,7 @@ def check_share(wanted: Preview, share: float) -> None:
         )
 
 
-def repair(store: Store, batch: Batch, findings: Findings, by: By) -> ActResult:
+def repair(store: Store, batch: Batch, findings: Findings, by: Actor) -> ActResult:
     """Send every item back whose output is missing or different, each guarded by the state it was found in."""
     check_goes_on(store, batch)
     stages, changed, moved_on = len(stage_names(batch)), 0, 0
@@ -108,7 +108,7 @@ def remedy_commands(found: Reconciliation, batch: Batch, *, source: str | None =
     kinds = {what for what, count in found.found.items() if count}
     audit = [command("audit verify", batch.name)] if What.MISCOUNTED in kinds else []
     changes = list(dict.fromkeys(_changes(found, batch, kinds, source)))
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         return audit
     if batch.sealed_at is not None and changes:
         return [*audit, command("reopen", batch.name, options="--reason …"), *changes]

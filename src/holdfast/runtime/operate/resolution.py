@@ -17,12 +17,12 @@ from holdfast.core.course import to_note
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
-from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, Place, State
+from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, ItemState, State
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Acts, By, Preview, grouped
+from holdfast.runtime.acts import Actor, ActResult, Acts, Preview, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.report import lifecycle, orphans, reconcile
-from holdfast.runtime.report.orphans import Eye, Orphan, find
+from holdfast.runtime.report.orphans import Orphan, OrphanFinder, find
 from holdfast.runtime.text import many
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -163,19 +163,19 @@ def _preview(
 
 
 def resolve_orphans(
-    store: Store, batch: Batch, by: By, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
+    store: Store, batch: Batch, by: Actor, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
 ) -> ActResult:
     """Resolve the orphans that are named, or all of the batch. What is no orphan, or moved on meanwhile, is left."""
     acts, buried = Acts(store, batch, by), 0
     for group in _groups(_chosen(store, batch, items, acts.left)):
         decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in group]
         acts.left.update(why for _, why in decided if isinstance(why, str))
-        moves = [(orphan, place) for orphan, place in decided if isinstance(place, Place)]
+        moves = [(orphan, place) for orphan, place in decided if isinstance(place, ItemState)]
         _write(acts, by, strategy, [move for move in moves if move[1].state is State.PENDING])
         landed = _write(acts, by, strategy, [move for move in moves if move[1].state is State.DEAD])
         buried += landed if strategy is Strategy.REQUEUE else 0
     warning = lifecycle.end_in_the_way(store, batch) if acts.changed > buried and strategy is Strategy.REQUEUE else ""
-    reconcile.look_for_end(store, batch, actor=by.actor)
+    reconcile.look_for_end(store, batch, actor=by.name)
     return acts.result(KINDS[strategy], buried=buried, warning=warning)
 
 
@@ -184,7 +184,7 @@ def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Count
     if items is None:
         found: Iterable[Orphan | str] = find(store, batch)
     else:
-        eye = Eye(store, batch)
+        eye = OrphanFinder(store, batch)
         named = {found.n: found for found in (lookup.item_named(store, batch, item) for item in items)}
         found = (eye.at(named[n]) for n in sorted(named))
     for orphan in found:
@@ -202,12 +202,12 @@ def _groups(found: Iterator[Orphan]) -> Iterator[list[Orphan]]:
         yield from grouped(same)
 
 
-def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> Place | str:
+def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> ItemState | str:
     stages = len(course.stage_names(batch))
     return core.resolve_orphan(orphan.place, strategy, stages=stages, reason=reason, course=batch.course)
 
 
-def _write(acts: Acts, by: By, strategy: Strategy, some: list[tuple[Orphan, Place]]) -> int:
+def _write(acts: Acts, by: Actor, strategy: Strategy, some: list[tuple[Orphan, ItemState]]) -> int:
     """Write what becomes of some orphans, all of them with the same state then; return how many changed."""
     buried = any(place.state is State.DEAD for _, place in some)
     kind = BURIED if buried and strategy is Strategy.REQUEUE else KINDS[strategy]
@@ -227,8 +227,8 @@ def _context(orphan: Orphan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _resolved_events(by: By, strategy: Strategy, orphan: Orphan, place: Place) -> Iterator[Event]:
-    yield course.orphan_resolved(orphan.n, orphan.key, place, strategy=strategy.value, actor=by.actor, reason=by.reason)
+def _resolved_events(by: Actor, strategy: Strategy, orphan: Orphan, place: ItemState) -> Iterator[Event]:
+    yield course.orphan_resolved(orphan.n, orphan.key, place, strategy=strategy.value, actor=by.name, reason=by.reason)
     if place.state is State.DEAD:
         yield course.item_dead(orphan.n, orphan.key, place)
         message = f"item {orphan.key!r} {WARNINGS[place.code]}: {by.reason}"
@@ -265,7 +265,7 @@ def preview_lift(store: Store, batch: Batch) -> Preview:
     )  # fmt: skip
 
 
-def lift_blame(store: Store, batch: Batch, by: By) -> ActResult:
+def lift_blame(store: Store, batch: Batch, by: Actor) -> ActResult:
     """Take the blame from every part that nobody holds; nothing becomes of its items."""
     lifecycle.check_goes_on(store, batch)
     carriers = orphans.find_carriers(store.chunks(batch.id), now=store.now())

@@ -13,10 +13,10 @@ from holdfast.core.acts import change_of
 from holdfast.core.course import CANCELLED, ENDED, to_course, to_end, to_note, to_steer
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import ITEMS
-from holdfast.core.model import Batch, Change, Course, State, StoredItem
+from holdfast.core.model import Batch, BatchMode, Change, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.core.verify import Reconciliation
-from holdfast.runtime.acts import ActResult, Acts, By, Preview
+from holdfast.runtime.acts import Actor, ActResult, Acts, Preview
 from holdfast.runtime.define.options import Until
 from holdfast.runtime.journal import backward
 from holdfast.runtime.report import reconcile
@@ -34,30 +34,30 @@ FINISHED_FIRST = "those they have begun are finished or left at the next checkpo
 # -- pause, unpause, cancel ------------------------------------------------------------------------------------------
 
 
-def pause(store: Store, batch: Batch, by: By) -> Batch:
+def pause(store: Store, batch: Batch, by: Actor) -> Batch:
     """Hand out nothing more until somebody calls `unpause`; workers stop at their next checkpoint."""
-    return store.amend(batch.id, to_course(Course.PAUSED, reason=by.reason), actor=by.actor).batch
+    return store.amend(batch.id, to_course(BatchMode.PAUSED, reason=by.reason), actor=by.name).batch
 
 
-def unpause(store: Store, batch: Batch, by: By) -> Batch:
+def unpause(store: Store, batch: Batch, by: Actor) -> Batch:
     """Let a paused batch continue; the next run does."""
-    return store.amend(batch.id, to_course(Course.OPEN, reason=by.reason), actor=by.actor).batch
+    return store.amend(batch.id, to_course(BatchMode.OPEN, reason=by.reason), actor=by.name).batch
 
 
-def cancel(store: Store, batch: Batch, by: By, *, at_once: bool = False) -> ActResult:
+def cancel(store: Store, batch: Batch, by: Actor, *, at_once: bool = False) -> ActResult:
     """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun again. With
     `at_once`, owners at work are fenced off: what they do is not committed."""
     if is_finished(store, batch):
         return ActResult(kind="cancelled", batch=batch.name, changed=0)
-    store.amend(batch.id, to_course(Course.CANCELLED, reason=by.reason), actor=by.actor)
+    store.amend(batch.id, to_course(BatchMode.CANCELLED, reason=by.reason), actor=by.name)
     result = clear(store, batch, by, code=CANCELLED, at_once=at_once)
-    reconcile.look_for_end(store, batch, actor=by.actor)
+    reconcile.look_for_end(store, batch, actor=by.name)
     return result
 
 
 def is_finished(store: Store, batch: Batch) -> bool:
     """Whether there is nothing to call off: its source was read to its end, and nothing is pending."""
-    if batch.course is Course.CANCELLED or batch.ingested_at is None:
+    if batch.course is BatchMode.CANCELLED or batch.ingested_at is None:
         return False
     return not any(chunk.pending for chunk in store.chunks(batch.id))
 
@@ -89,7 +89,7 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Prev
 # -- what is left over ------------------------------------------------------------------------------------------------
 
 
-def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = False) -> ActResult:
+def clear(store: Store, batch: Batch, by: Actor, *, code: str, at_once: bool = False) -> ActResult:
     """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
     acts, in_flight = Acts(store, batch, by), 0
     for chunk in store.chunks(batch.id):
@@ -102,7 +102,7 @@ def clear(store: Store, batch: Batch, by: By, *, code: str, at_once: bool = Fals
     return ActResult(kind="cancelled", batch=batch.name, changed=acts.changed, left_alone=left)
 
 
-def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: By, code: str, *, seize: bool) -> None:
+def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: Actor, code: str, *, seize: bool) -> None:
     """Cancel items. The fence rises where there was an owner."""
     stages = len(course.stage_names(batch))
 
@@ -116,20 +116,20 @@ def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: By, 
 def clear_over(store: Store, batch: Batch, *, actor: str) -> None:
     """Cancel every pending item of a batch that was cancelled or whose end has come, unless a live owner has it."""
     code, why_ = _last_word(store, batch)
-    clear(store, batch, By(actor=actor, reason=why_), code=code)
+    clear(store, batch, Actor(name=actor, reason=why_), code=code)
 
 
 def clear_one(store: Store, batch: Batch, item: StoredItem, *, actor: str) -> None:
     """Cancel one pending item of such a batch. The caller has seen that no live owner has it; a dead one is fenced
     off."""
     code, why_ = _last_word(store, batch)
-    by = By(actor=actor, reason=why_)
+    by = Actor(name=actor, reason=why_)
     _clear_items(Acts(store, batch, by), batch, [item], by, code, seize=True)
 
 
 def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
     """Return the code and the reason of items that are cancelled because their batch is over."""
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         return CANCELLED, why(store, batch, "cancelled")
     return ENDED, f"the batch ended at {in_utc(batch.ends_at or 0.0)}"
 
@@ -140,7 +140,7 @@ def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
 def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> Batch:
     """Give the batch its end, unless it has this one. A time counts from the run that first says it: a script that is
     started again after a crash means the same end."""
-    if until is None or batch.course is Course.CANCELLED:
+    if until is None or batch.course is BatchMode.CANCELLED:
         return batch
     now = store.now()
     if until.seconds is not None and batch.ends_at is not None and _last_said(store, batch) == until.words:

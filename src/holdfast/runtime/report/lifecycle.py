@@ -9,7 +9,7 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import HALTS, to_note
 from holdfast.core.errors import Conflict, Refused
 from holdfast.core.limits import ACT_ITEMS, END_LOOKS
-from holdfast.core.model import Batch, Chunk, Commit, Course, DeadLimit, Kind
+from holdfast.core.model import Batch, BatchMode, Chunk, Commit, DeadLimit, Kind
 from holdfast.core.verify import RECONCILED, Reconciliation, to_publish, told_before
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import JournalEntry, backward, forward
@@ -27,7 +27,7 @@ def is_empty(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> bool:
     that this is fine: a run that was told so notes an end, and so does a person by a number or a close."""
     if batch.ingested_at is None or batch.expected is not None or batch.closed_at is not None:
         return False
-    if batch.course is Course.CANCELLED or batch.sealed_at is not None or _has_any(store, batch, chunks):
+    if batch.course is BatchMode.CANCELLED or batch.sealed_at is not None or _has_any(store, batch, chunks):
         return False
     return next(forward(store, batch, RECONCILED), None) is None
 
@@ -201,7 +201,7 @@ def check_goes_on(store: Store, batch: Batch) -> None:
     """Refuse to send items back in a batch that no run takes up again: what is done of it would be lost."""
     check_open(store, batch)
     now = find_batch(store, batch.name)
-    if now is not None and now.course is Course.CANCELLED:
+    if now is not None and now.course is BatchMode.CANCELLED:
         raise Refused(
             f"batch {batch.name!r} was cancelled, for good: no run would take up what is sent back, so nothing was "
             "changed; what is done stays done, for the rest choose another batch name"

@@ -11,7 +11,7 @@ from holdfast.core import canonical, journal, lease, retry
 from holdfast.core.acts import OrphanFacts, OrphanKind
 from holdfast.core.course import stage_names
 from holdfast.core.limits import BLAME_ENTRIES, ORPHAN_GRACE, SUSPECT
-from holdfast.core.model import START, Batch, Chunk, ChunkId, Course, Key, Place, State, StoredItem
+from holdfast.core.model import START, Batch, BatchMode, Chunk, ChunkId, ItemState, Key, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.define.definition import Patience
@@ -96,7 +96,7 @@ class Activity:
         *,
         now: float,
         grace: float = ORPHAN_GRACE,
-        course: Course = Course.OPEN,
+        course: BatchMode = BatchMode.OPEN,
         is_dead: IsDead = owners.is_dead,
         last_grant: Grants = lambda chunk: None,
     ) -> None:
@@ -113,7 +113,7 @@ class Activity:
             last_grant=lambda chunk: last_grant(store, chunk),
         )  # fmt: skip
 
-    def facts(self, chunk: Chunk, place: Place | None = None) -> OrphanFacts:
+    def facts(self, chunk: Chunk, place: ItemState | None = None) -> OrphanFacts:
         """What is known about the pending items of a chunk, or about the one of them that is at `place`."""
         return OrphanFacts(
             state=State.PENDING,
@@ -171,7 +171,7 @@ class Orphan(Plain):
     """Who has it, or had it last; empty where nobody ever did."""
     is_held: bool
     """Whether that owner is alive, under a lease that has not ended."""
-    place: Place
+    place: ItemState
     chunk: int
     was_begun: bool = True
     """Whether anybody ever took it."""
@@ -189,12 +189,12 @@ class Orphan(Plain):
 
 def find(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Iterator[Orphan]:
     """Everything in the batch that is stuck, in the order of the items of each chunk."""
-    eye = Eye(store, batch, is_dead=is_dead)
+    eye = OrphanFinder(store, batch, is_dead=is_dead)
     for family in families(eye.chunks):
         yield from eye.look(family)
 
 
-class Eye:
+class OrphanFinder:
     """Looks at a batch as it stands at one moment."""
 
     def __init__(self, store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> None:

@@ -24,7 +24,7 @@ RATE_CHECKPOINTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance(Plain):
+class PartitionStatus(Plain):
     """One partition."""
 
     key: Any
@@ -47,7 +47,7 @@ class Glance(Plain):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview(Plain):
+class ScanOverview(Plain):
     """All partitions of a scan together."""
 
     rows: int
@@ -63,7 +63,7 @@ class Overview(Plain):
     """How many partitions there are, by what has become of them. Rows that were buried are items, and no partitions."""
 
 
-def overview(seen: Sequence[Glance]) -> Overview:
+def overview(seen: Sequence[PartitionStatus]) -> ScanOverview:
     """The partitions summed up."""
     rates = [each.rate for each in seen if each.rate is not None]
     open_ = [each for each in seen if each.state in ("running", "following", State.PENDING)]
@@ -71,7 +71,7 @@ def overview(seen: Sequence[Glance]) -> Overview:
     rate = sum(rates) if rates else None
     longest = max((each.rows_left / each.rate for each in open_ if each.rows_left and each.rate), default=0.0)
     follows = any(each.key == FOLLOW for each in seen)
-    return Overview(
+    return ScanOverview(
         rows=sum(each.rows for each in seen), rows_left=left, rate=rate,
         seconds_left=max(left / rate, longest) if left is not None and rate else None,
         follows=follows, lag=next((each.lag for each in seen), "") if follows else "",
@@ -100,19 +100,19 @@ def is_followed(store: Store, batch: Batch) -> bool:
     return first is not None and first.key == FOLLOW and is_partition(store, batch, first)
 
 
-def glances(store: Store, batch: Batch) -> Iterator[Glance]:
+def glances(store: Store, batch: Batch) -> Iterator[PartitionStatus]:
     """Every partition as it stands now."""
     chunks, now = store.chunks(batch.id), store.now()
     for at in standings(store, batch):
         yield glance(store, at, chunk_of(chunks, at.n), now)
 
 
-def glance(store: Store, at: Standing, chunk: Chunk, now: float) -> Glance:
+def glance(store: Store, at: Standing, chunk: Chunk, now: float) -> PartitionStatus:
     place = at.place
     is_live = place.state is State.PENDING and owners.is_live(chunk, now)
     where = at.cursor
     share = _share(at)
-    return Glance(
+    return PartitionStatus(
         key=at.key,
         state="running" if is_live else _state(at),
         rows=at.rows,
@@ -133,7 +133,7 @@ def _state(at: Standing) -> str:
     return "following" if at.key == FOLLOW and at.rows and at.place.state is State.PENDING else at.place.state.value
 
 
-def of_item(store: Store, batch: Batch, item: StoredItem) -> Glance | None:
+def of_item(store: Store, batch: Batch, item: StoredItem) -> PartitionStatus | None:
     """One item of a batch, if it is a range."""
     at = standing_of(store, batch, item)
     return None if at is None else glance(store, at, chunk_of(store.chunks(batch.id), at.n), store.now())

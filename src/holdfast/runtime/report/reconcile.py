@@ -11,7 +11,7 @@ from holdfast.core import canonical, course, journal
 from holdfast.core.course import End, to_note
 from holdfast.core.errors import StoreError
 from holdfast.core.limits import FINDINGS
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Course, ItemNo, Kind, State
+from holdfast.core.model import Batch, BatchId, BatchMode, Chunk, ChunkId, ItemNo, Kind, State
 from holdfast.core.verify import RECONCILED, Expected, Finding, How, Observed, Reconciliation, Recorded, What, conclude
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import backward
@@ -140,7 +140,7 @@ class _Reconciler:
         states = {name: getattr(counts, name) for name in Recorded.__struct_fields__}
         keys = self._source.keys if self._source is not None else None
         stopped = end is End.STOPPED
-        read = batch.ingested_at is not None or batch.course is Course.CANCELLED or stopped
+        read = batch.ingested_at is not None or batch.course is BatchMode.CANCELLED or stopped
         return conclude(
             batch,
             chunks,
@@ -234,7 +234,7 @@ def look_for_end(
 
 
 def _may_have_ended(batch: Batch, now: float) -> bool:
-    return batch.ingested_at is not None or batch.course is Course.CANCELLED or course.has_ended(batch, now)
+    return batch.ingested_at is not None or batch.course is BatchMode.CANCELLED or course.has_ended(batch, now)
 
 
 def _has_surplus(batch: Batch) -> bool:

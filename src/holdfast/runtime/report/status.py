@@ -12,7 +12,7 @@ from holdfast.core import acts
 from holdfast.core.counts import BatchStanding, StateCounts, Totals, stand
 from holdfast.core.course import ENDED, End, stage_names, word_of
 from holdfast.core.limits import DEAD_SEEN
-from holdfast.core.model import Batch, Chunk, Counts, Course, Kind, State
+from holdfast.core.model import Batch, BatchMode, Chunk, Counts, Kind, State
 from holdfast.core.plain import Plain
 from holdfast.runtime.partitions import rows_by_state
 from holdfast.runtime.report import lifecycle, orphans
@@ -80,7 +80,7 @@ class Status(Plain):
     opened_at: float
     ingested_at: float | None
     sealed_at: float | None
-    course: Course
+    course: BatchMode
     ends_at: float | None
     end: End | None
     """How it ended, or None while it may continue, or where its source gave nothing: that is not an end."""
@@ -146,7 +146,7 @@ class Status(Plain):
     @property
     def word(self) -> str:
         """One word for how it ended, or why it does not continue; nothing while it may continue as it is."""
-        paused = self.course is Course.PAUSED
+        paused = self.course is BatchMode.PAUSED
         return word_of(self.end, empty=self.is_empty, findings=self.surplus > 0, paused=paused, halted=self.halted)
 
     @property

@@ -16,14 +16,14 @@ from holdfast.core.cursor import Standing
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES
-from holdfast.core.model import Batch, Chunk, Course, Key, Kind, Place, State, StoredItem
+from holdfast.core.model import Batch, BatchMode, Chunk, ItemState, Key, Kind, State, StoredItem
 from holdfast.core.plain import Plain, plain
 from holdfast.runtime import lookup
 from holdfast.runtime.journal import forward
 from holdfast.runtime.partitions import cost_facts, cost_words, remarks, standing_of
 from holdfast.runtime.report import lifecycle, orphans
 from holdfast.runtime.report.attempts import was_run
-from holdfast.runtime.report.orphans import Eye, Orphan, context_of, last_grant
+from holdfast.runtime.report.orphans import Orphan, OrphanFinder, context_of, last_grant
 from holdfast.runtime.report.overview import of_a_row, partition_in_words
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.text import (
@@ -101,7 +101,7 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> It
 
 def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
     """How to do it again: in a cancelled batch there is no way, in a sealed one another act comes first."""
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         return ()
     if batch.sealed_at is not None:
         return (f"{reopen(batch.name)}   its batch is sealed: reopen it, to do the item again",)
@@ -115,7 +115,7 @@ def _dead(batch: Batch, item: StoredItem, at: str) -> ItemOutlook:
     place, redrive = item.place, (f"{dead('redrive')}   try it again where it stopped",)
     commands = (
         f"{command('dead show', batch.name, item.key)}                 payload and every attempt",
-        *(redrive if batch.course is not Course.CANCELLED else ()),
+        *(redrive if batch.course is not BatchMode.CANCELLED else ()),
         f"{dead('resolve')}   settle it by hand, with --output or as skipped",
         f"{dead('discard')}   give it up",
     )
@@ -130,7 +130,7 @@ def _pending(
     store: Store, batch: Batch, item: StoredItem, chunk: Chunk, at: str, reset: tuple[str, ...]
 ) -> ItemOutlook:
     now, place = store.now(), item.place
-    stuck = Eye(store, batch).at(item)
+    stuck = OrphanFinder(store, batch).at(item)
     if isinstance(stuck, Orphan):
         return _orphaned(batch, item, stuck, now, at)
     if owners.is_live(chunk, now):
@@ -156,7 +156,7 @@ def _pending(
 def _blamed(store: Store, batch: Batch, chunk: Chunk, found: ItemOutlook) -> ItemOutlook:
     """The same, with the deaths that are held against the part of the batch that has the item."""
     told = orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
-    if told is None or batch.course is Course.CANCELLED:
+    if told is None or batch.course is BatchMode.CANCELLED:
         return found
     lift = command("reset", batch.name, options="--blame --reason …")
     lift += "   they died of something else: run it at full speed"
@@ -176,7 +176,7 @@ def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str
         hands = f"{stuck.owner} had it last" if stuck.owner else "nobody ever took it"
     error = f"; its last error was {stuck.error}" if stuck.error else ""
     why = f"no progress since {when(stuck.since)}, {in_words(now - stuck.since)} ago; {hands}{error}"
-    if batch.course is Course.CANCELLED:
+    if batch.course is BatchMode.CANCELLED:
         text, then = f"stranded at {at!r}: its batch was cancelled; {why}.", "nothing: its batch was cancelled."
     else:
         often = f"; re-enqueued {stuck.place.requeues} of {REQUEUES} times" if stuck.place.requeues else ""
@@ -185,23 +185,23 @@ def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str
         then = _then(batch, f"the next run takes it{held}.")
     commands = (
         *((f"holdfast orphans {who} --resolve requeue --reason …   send it on its way again",)
-          if batch.course is not Course.CANCELLED else ()),
+          if batch.course is not BatchMode.CANCELLED else ()),
         f"holdfast orphans {who} --resolve fail --reason …      give it up as a dead letter",
         f"holdfast orphans {who} --resolve review --reason …    let a person look at it",
     )  # fmt: skip
     return ItemOutlook(text, then, commands)
 
 
-def _because(place: Place) -> str:
+def _because(place: ItemState) -> str:
     return f" ({place.code}: {place.reason})" if place.code else ""
 
 
 def _course(batch: Batch) -> str:
-    return f"; its batch is {batch.course}" if batch.course is not Course.OPEN else ""
+    return f"; its batch is {batch.course}" if batch.course is not BatchMode.OPEN else ""
 
 
 def _then(batch: Batch, otherwise: str) -> str:
-    if batch.course is Course.PAUSED:
+    if batch.course is BatchMode.PAUSED:
         return f"nothing, while its batch is paused: `{unpause_command(batch.name)}`, then run it."
     return otherwise
 
@@ -233,7 +233,7 @@ def aligned(commands: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _of_a_range(batch: Batch, at: Standing, outlook: ItemOutlook) -> ItemOutlook:
-    if batch.course is Course.CANCELLED or batch.sealed_at is not None:
+    if batch.course is BatchMode.CANCELLED or batch.sealed_at is not None:
         return outlook
     who = f"{quote(batch.name)} {quote(str(at.key))}"
     again = many(at.rows, "row")

@@ -45,7 +45,7 @@ from holdfast.runtime.scan.redrive import (
 )
 from holdfast.runtime.scan.rows import CAREFUL_ROWS, Feed
 from holdfast.runtime.scan.tick import Ended, Tick, lag, unsettled
-from holdfast.runtime.sources.base import UNAVAILABLE, Final, Followable, Span
+from holdfast.runtime.sources.base import UNAVAILABLE, Followable, Horizon, Span
 from holdfast.runtime.text import brief, command, many, unpause_command
 from holdfast.stores import owners
 from holdfast.stores.base import Idle, Store, find_batch
@@ -93,9 +93,9 @@ class Follower(TickDriver):
         rows = self._redriving.waiting(at_once=True)
         if not self._is_any_due(rows):
             return 0
-        return self._claimed(self._checkpoint(), Final(nothing=True), None, rows).redriven
+        return self._claimed(self._checkpoint(), Horizon(nothing=True), None, rows).redriven
 
-    def _claimed(self, at: Checkpoint | None, final: Final, feed: Feed | None, rows: list[Waiting]) -> Tick:
+    def _claimed(self, at: Checkpoint | None, final: Horizon, feed: Feed | None, rows: list[Waiting]) -> Tick:
         answer = self.holds.claim(FIRST)
         if isinstance(answer, Idle):
             return self._not_ours(answer, at, final)
@@ -108,7 +108,7 @@ class Follower(TickDriver):
     def _is_any_due(self, rows: list[Waiting]) -> bool:
         return any(each.due <= self.store.now() for each in rows)
 
-    def _idle(self, at: Checkpoint | None, final: Final, rows: list[Waiting]) -> Tick:
+    def _idle(self, at: Checkpoint | None, final: Horizon, rows: list[Waiting]) -> Tick:
         """There is nothing to do now."""
         ended = Ended.WAITING if final.nothing and final.why else Ended.NOTHING_NEW
         told = self._told(ended, at, at, final, why=final.why if final.nothing else "")
@@ -119,10 +119,10 @@ class Follower(TickDriver):
         found = self.store.checkpoints(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
         return found[0] if found else None
 
-    def _look(self, at: Checkpoint | None) -> tuple[Final, Feed | None]:
+    def _look(self, at: Checkpoint | None) -> tuple[Horizon, Feed | None]:
         """How far rows are final, and those that are new; None where there are none."""
         source, after = self.stage.source, _cursor(at)
-        final = source.final(after, self.control.wait) if isinstance(source, Followable) else Final()
+        final = source.final(after, self.control.wait) if isinstance(source, Followable) else Horizon()
         if final.nothing:
             return final, None
         feed = Feed(iter(source.read(after, final.until)), 0 if at is None else at.rows, after)
@@ -135,7 +135,7 @@ class Follower(TickDriver):
         if now is not None and now.definition != self.batch.definition:
             changes.check_source_still(self.stage.source.describe(), now)
 
-    def _not_ours(self, idle: Idle, at: Checkpoint | None, final: Final) -> Tick:
+    def _not_ours(self, idle: Idle, at: Checkpoint | None, final: Horizon) -> Tick:
         (item,) = self.store.items(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
         if item.place.state is State.DEAD:
             redrive = command("dead redrive", self.batch.name)
@@ -153,7 +153,7 @@ class Follower(TickDriver):
 
     # -- working ------------------------------------------------------------------------------------------------
 
-    def _work(self, hold: LoneHold, before: Checkpoint | None, final: Final, feed: Feed | None,
+    def _work(self, hold: LoneHold, before: Checkpoint | None, final: Horizon, feed: Feed | None,
               rows: list[Waiting]) -> Tick:  # fmt: skip
         item = hold.load(FIRST)
         if item is None:
@@ -175,7 +175,7 @@ class Follower(TickDriver):
             return self._with_redriven(told, self._redriving.handle(rows, hold))
         return told
 
-    def _walk(self, hold: LoneHold, item: Item, at: Checkpoint | None, feed: Feed, final: Final) -> Assignment:
+    def _walk(self, hold: LoneHold, item: Item, at: Checkpoint | None, feed: Feed, final: Horizon) -> Assignment:
         """Handle what is new, from the checkpoint on."""
         blame = hold.claim.blame
         if blame >= SUSPECT:
@@ -231,7 +231,7 @@ class Follower(TickDriver):
             return replace(told, ended=Ended.WAITING, due=again.due, why=again.told)
         return replace(told, why=again.told) if again.told else told
 
-    def _told(self, ended: Ended, before: Checkpoint | None, at: Checkpoint | None, final: Final, *, why: str = "",
+    def _told(self, ended: Ended, before: Checkpoint | None, at: Checkpoint | None, final: Horizon, *, why: str = "",
               due: float | None = None, dead: int = 0) -> Tick:  # fmt: skip
         known, total = 0 if before is None else before.rows, 0 if at is None else at.rows
         reached, caught_up = _cursor(at), ended in DONE

@@ -33,7 +33,7 @@ TELL_SECONDS = 10.0
 """How often it is written down."""
 
 
-class Sought:
+class BorderSearch:
     """The search of one batch, written down now and then."""
 
     def __init__(self, store: Store, batch: str) -> None:
@@ -75,7 +75,7 @@ class Ranges:
     """The partitions of a scan, as items. They have a size, so that they are admitted together: a source that changes
     while half of them are known would be divided in two ways."""
 
-    def __init__(self, scan: "SourceWalk", sought: Sought | None = None) -> None:
+    def __init__(self, scan: "SourceWalk", sought: BorderSearch | None = None) -> None:
         self._scan, self._sought = scan, sought
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core import retry
-from holdfast.core.model import Batch, Checkpoint, Claim, Item, ItemNo, Key, Kind, Place, State
+from holdfast.core.model import Batch, Checkpoint, Claim, Item, ItemNo, ItemState, Key, Kind, State
 from holdfast.core.outcome import Outcome, excuse
 from holdfast.core.settle import NOTHING, Reached, Settled
 from holdfast.runtime.engine import remote
@@ -226,7 +226,7 @@ class Redriving:
         return ([] if work.abandoned else work.outcomes), work.reached
 
 
-def in_words(key: Key, place: Place) -> str:
+def in_words(key: Key, place: ItemState) -> str:
     """Why a row was not handled."""
     return f"{key}: {place.code}: {place.reason}"
 

@@ -29,7 +29,7 @@ from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
 from holdfast.runtime.scan.partition import PartitionStage
-from holdfast.runtime.scan.plan import Sought
+from holdfast.runtime.scan.plan import BorderSearch
 from holdfast.runtime.scan.process import runner_there, runners_of
 from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
@@ -263,7 +263,7 @@ class Scan(SourceWalk):
         known = find_batch(self.pipeline.store, name)
         ranges = None
         if known is None or known.ingested_at is None:
-            ranges = plan.Ranges(self, Sought(self.pipeline.store, name))
+            ranges = plan.Ranges(self, BorderSearch(self.pipeline.store, name))
         try:
             run = self.pipeline.run(ranges, name, key="range", executor=executor, progress=progress,
                                     on_code_change=on_code_change,

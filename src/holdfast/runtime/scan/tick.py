@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Transient
 from holdfast.core.plain import Plain
-from holdfast.runtime.sources.base import Final, Readable, Waited, Waits
+from holdfast.runtime.sources.base import Horizon, Readable, Waited, Waits
 from holdfast.runtime.text import many, printable
 
 
@@ -97,7 +97,7 @@ SECOND = 1.0
 """Up to where rows are final is told in whole seconds."""
 
 
-def lag(source: Readable, final: Final, reached: Cursor | None) -> float | None:
+def lag(source: Readable, final: Horizon, reached: Cursor | None) -> float | None:
     """Seconds for which the first row after the checkpoint has waited; 0 where there is none, or it has not waited for
     longer than every row has to; None where the cursor is not a time, or nobody can tell."""
     if final.newest is None or _moment(final.newest.value) is None or not isinstance(source, Waited):
@@ -120,7 +120,7 @@ def waited(waits: Waits, settle: float) -> float | None:
     return seconds if seconds > settle + SECOND else 0.0
 
 
-def unsettled(final: Final) -> bool:
+def unsettled(final: Horizon) -> bool:
     """Whether the newest row there is is not final yet."""
     newest = None if final.newest is None else _moment(final.newest.value)
     bound = None if final.until is None else _moment(final.until.value)

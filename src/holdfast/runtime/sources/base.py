@@ -155,7 +155,7 @@ def one_range(source: Any, parts: int, why: str, identity: dict[str, Any] | None
     return [Span(identity=identity)]
 
 
-class Final(msgspec.Struct, frozen=True, kw_only=True):
+class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     """How far the rows of a source are final: nothing that comes later stands before that."""
 
     until: Cursor | None = None
@@ -190,7 +190,7 @@ class Waited(Protocol):
 class Followable(Readable, Protocol):
     """A source that others write to while it is read. One without this is taken for final to its end."""
 
-    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Horizon:
         """How far rows can be delivered so that none appears behind them later. `wait` waits for some seconds, and says
         False where there is no time for that."""
         ...

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core import canonical
 from holdfast.core.errors import Refused, SinkError
 from holdfast.core.limits import FINDINGS_LISTED, STAGES
-from holdfast.core.model import Batch, BatchId, Item, Key, Output, Place, StoredItem
+from holdfast.core.model import Batch, BatchId, Item, ItemState, Key, Output, StoredItem
 from holdfast.core.states import RESOLVED
 from holdfast.core.verify import GONE, Decision, Depth, Finding, Inspection, Verdict, What, decide, next_to_ask
 from holdfast.runtime.define.calls import Asker, Verifier, current_batch, no_answer
@@ -314,7 +314,7 @@ class OutputInspector:
         return self._asked(past, stage, made) or Inspection(stage, Verdict.HOLDS)
 
     def _context(self, past: RecordedItem, stage: int, data: bytes) -> Context:
-        place = Place(stage=stage, epoch=past.place.epoch, rewinds=past.place.rewinds)
+        place = ItemState(stage=stage, epoch=past.place.epoch, rewinds=past.place.rewinds)
         return Context(
             item=Item(past.n, past.key, past.salt, data, place, True), batch=self.batch, pipeline=self.pipeline,
             stage=self.stages[stage].name, fence=past.fence, timeout=None, stopping=lambda: False, metrics=None,

@@ -17,16 +17,16 @@ from holdfast.core.model import (
     Change,
     Chunk,
     ItemNo,
+    ItemState,
     Key,
     NewItem,
     Output,
-    Place,
     State,
     StoredItem,
 )
 from holdfast.core.states import RESOLVED, Transition, keeps_outputs, move
 from holdfast.core.verify import Decision, GoesBack, Unclear, rewound
-from holdfast.runtime.acts import Acts, By
+from holdfast.runtime.acts import Actor, Acts
 from holdfast.runtime.define.options import Level
 from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.sinks.base import Evidence
@@ -74,11 +74,11 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone,
     place = _renewed(stored.place, item.place, stages, reason=reason)
     change = structs.replace(change_of(n, stored.place, place), renewed=item)
     events = [course.item_dead(n, stored.key, place)] if place.state is State.DEAD else []
-    Acts(store, batch, By(actor=actor, reason=reason)).write("renewed", [change], seize=True, events=events)
+    Acts(store, batch, Actor(name=actor, reason=reason)).write("renewed", [change], seize=True, events=events)
     return stored.place.state
 
 
-def _renewed(before: Place, new: Place, stages: int, *, reason: str) -> Place:
+def _renewed(before: ItemState, new: ItemState, stages: int, *, reason: str) -> ItemState:
     """Return where an item begins again with another payload, or is buried with one that was refused."""
     if new.state is State.DEAD:
         return move(before, Transition.RENEW, to=State.DEAD, stages=stages, code=new.code, reason=new.reason)
@@ -107,13 +107,13 @@ class Sent(NamedTuple):
     """Of those changed, items that were done."""
 
 
-def back(key: Key, n: ItemNo, place: Place, stage: int, stages: int, *, reason: str) -> Back:
+def back(key: Key, n: ItemNo, place: ItemState, stage: int, stages: int, *, reason: str) -> Back:
     """What becomes of an item that goes back to a stage."""
     after = rewound(place, stage, stages, reason=reason)
     return key, change_of(n, place, after)
 
 
-def send_back(store: Store, batch: Batch, items: Sequence[Back], by: By) -> Sent:
+def send_back(store: Store, batch: Batch, items: Sequence[Back], by: Actor) -> Sent:
     """Rewind items in one act, or bury them. An owner at work looks for itself before it goes on."""
     acts, now = Acts(store, batch, by), store.now()
     held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch.id) if owners.is_live(chunk, now)]
@@ -269,7 +269,7 @@ class Checker:
         return sent + (self._send(group, reason) if group else 0)
 
     def _send(self, group: Sequence[Back], reason: str) -> int:
-        sent = send_back(self.store, self.batch, group, By(actor=self.actor, reason=reason))
+        sent = send_back(self.store, self.batch, group, Actor(name=self.actor, reason=reason))
         self.buried += sent.buried
         self.undone += sent.done
         return sent.changed

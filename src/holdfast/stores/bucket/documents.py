@@ -20,18 +20,18 @@ from holdfast.core.model import (
     Batch,
     Checkpoint,
     Chunk,
+    ClaimRequest,
     Commit,
     Counts,
     Entry,
     ItemNo,
+    ItemState,
     Key,
     Kind,
     Move,
     NewItem,
     Output,
-    Place,
     State,
-    Want,
 )
 from holdfast.stores.bucket import names
 
@@ -154,16 +154,16 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
         column = self.outputs.get(stage)
         return list(unpack(REF, column)) if column else [0] * self.chunk.size
 
-    def place(self, n: int, columns: dict[int, list[int]], stages: int) -> Place:
+    def place(self, n: int, columns: dict[int, list[int]], stages: int) -> ItemState:
         """The stored place, or where the outputs say the item stands."""
         row = self.places.get(n)
         if row is not None:
             return place_of(row)
         at = n - self.chunk.lo
         stage = next((s for s in range(stages) if s not in columns or not columns[s][at]), stages)
-        return Place(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+        return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
-    def places_between(self, stages: int, lo: int, hi: int | None) -> Iterator[tuple[int, Place]]:
+    def places_between(self, stages: int, lo: int, hi: int | None) -> Iterator[tuple[int, ItemState]]:
         """Where the items stand that have numbers from `lo` up to `hi`."""
         columns = self.columns()
         return ((n, self.place(n, columns, stages)) for n in within(self.chunk, lo, hi))
@@ -254,11 +254,11 @@ def decode_data(data: bytes, where: str) -> Data:
         raise Damaged(f"{where} does not hold what was written ({error}): put back a backup of it") from None
 
 
-def place_of(row: PlaceRow) -> Place:
-    return Place(**{name: getattr(row, name) for name in PLACE_FIELDS})
+def place_of(row: PlaceRow) -> ItemState:
+    return ItemState(**{name: getattr(row, name) for name in PLACE_FIELDS})
 
 
-def row_of(place: Place) -> PlaceRow:
+def row_of(place: ItemState) -> PlaceRow:
     return PlaceRow(since=0.0, **{name: getattr(place, name) for name in PLACE_FIELDS})
 
 
@@ -341,12 +341,14 @@ def with_kind(document: ChunkDocument, key: Key | None) -> ChunkDocument:
     return replace(document, chunk=replace(chunk, kind=Kind.ROWS if is_row else Kind.PARTITIONS))
 
 
-def places_of(document: ChunkDocument, stages: int) -> dict[int, Place]:
+def places_of(document: ChunkDocument, stages: int) -> dict[int, ItemState]:
     columns = document.columns()
     return {n: document.place(n, columns, stages) for n in range(document.chunk.lo, document.chunk.hi)}
 
 
-def grant(document: ChunkDocument, want: Want, *, now: float, stages: int, floor: int, child: int) -> CutDocument:
+def grant(
+    document: ChunkDocument, want: ClaimRequest, *, now: float, stages: int, floor: int, child: int
+) -> CutDocument:
     """A chunk under a new fence, cut to what is wanted; `child` is the number of what is cut off."""
     chunk = document.chunk
     given = lease.grant(

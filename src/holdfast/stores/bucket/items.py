@@ -19,7 +19,19 @@ from holdfast.core.canonical import key_text
 from holdfast.core.errors import Damaged
 from holdfast.core.ingest import Known
 from holdfast.core.limits import BUCKET_CHUNK_ITEMS
-from holdfast.core.model import Admitted, BatchId, Chunk, Entry, Item, ItemNo, Key, NewItem, Output, Place, StoredItem
+from holdfast.core.model import (
+    Admitted,
+    BatchId,
+    Chunk,
+    Entry,
+    Item,
+    ItemNo,
+    ItemState,
+    Key,
+    NewItem,
+    Output,
+    StoredItem,
+)
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.cache import ChunkCache
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument
@@ -238,7 +250,7 @@ class Items:
     # -- items as they stand ------------------------------------------------------------------------------------
 
     def loaded(
-        self, batch: BatchDocument, document: ChunkDocument, pending: Sequence[tuple[int, Place]], most: int
+        self, batch: BatchDocument, document: ChunkDocument, pending: Sequence[tuple[int, ItemState]], most: int
     ) -> Iterator[Item]:
         """Pending items of a chunk with the input of their stage."""
         places, columns, nothing = dict(pending), document.columns(), [0] * document.chunk.size
@@ -256,7 +268,7 @@ class Items:
                 yield Item(ItemNo(n), key, salt, given, place, n not in document.places, file)
 
     def stored(
-        self, batch: BatchDocument, document: ChunkDocument, wanted: Sequence[tuple[int, Place]]
+        self, batch: BatchDocument, document: ChunkDocument, wanted: Sequence[tuple[int, ItemState]]
     ) -> Iterator[StoredItem]:
         """Items of a chunk with their payloads."""
         places = dict(wanted)

@@ -30,6 +30,7 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
     Entry,
     Event,
@@ -42,7 +43,6 @@ from holdfast.core.model import (
     Receipt,
     State,
     StoredItem,
-    Want,
 )
 from holdfast.stores import faults, owners
 from holdfast.stores.base import Capabilities, Idle, find_batch, lineage, unwritten
@@ -217,7 +217,7 @@ class BucketStore:
             number = self._chunks.next_number(batch.id, taken=number)
 
     @patient
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         if want.cap is not None:
             raise UsageError(f"{self.url}: a bucket cannot hold a batch to a budget: keep its state in a database")
         for turn in range(TURNS):
@@ -237,7 +237,7 @@ class BucketStore:
         raise self._batches.crowded(f"the chunks of batch {want.batch}")
 
     def _offer(
-        self, document: BatchDocument, seen: Sequence[SeenChunk], want: Want, *, is_crowded: bool
+        self, document: BatchDocument, seen: Sequence[SeenChunk], want: ClaimRequest, *, is_crowded: bool
     ) -> SeenChunk | Idle:
         """A chunk that may be claimed, or why there is none. Who lost a race tries elsewhere."""
         now = self.now()
@@ -260,7 +260,7 @@ class BucketStore:
             return random.choice(free)  # noqa: S311 - any will do
         return min(free, key=lambda each: (each.chunk.due == 0, each.chunk.due, each.chunk.lo))
 
-    def _grant(self, batch: BatchDocument, seen: SeenChunk, want: Want) -> Claim:
+    def _grant(self, batch: BatchDocument, seen: SeenChunk, want: ClaimRequest) -> Claim:
         """What is cut off is written first; it is real once the document of its parent says so."""
         held = self._chunks.document(seen)
         if held.document.revision != seen.revision:
@@ -568,7 +568,7 @@ class BucketStore:
         return self._chunks.each(lambda name: self._chains.read(batch, number, name), wanted)
 
 
-def _asked(want: Want) -> tuple[int, int | None]:
+def _asked(want: ClaimRequest) -> tuple[int, int | None]:
     """The items whose chunks have to be seen: all, where dead letters are counted."""
     return (0, None) if want.only is None or want.tolerance is not None else (want.only, want.only + 1)
 

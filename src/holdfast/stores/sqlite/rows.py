@@ -27,19 +27,19 @@ from holdfast.core.model import (
     Act,
     Batch,
     BatchId,
+    BatchMode,
     Checkpoint,
     Chunk,
     ChunkId,
     Claim,
     Commit,
     Counts,
-    Course,
     Entry,
     Item,
     ItemNo,
+    ItemState,
     Kind,
     NewItem,
-    Place,
     State,
     StoredEvent,
     StoredItem,
@@ -97,7 +97,7 @@ class UnreadableRow(ValueError):
 STAGE_BITS = 6
 ITEM_BITS = 34
 STAGE_MASK = (1 << STAGE_BITS) - 1
-PLAIN_PLACES = [START, *(Place(stage=stage) for stage in range(1, STAGE_MASK + 1))]
+PLAIN_PLACES = [START, *(ItemState(stage=stage) for stage in range(1, STAGE_MASK + 1))]
 
 
 NUMBER, WHOLE, TEXT, BYTES, NOTHING = (float, int), (int,), (str,), (bytes,), type(None)
@@ -146,7 +146,7 @@ def batch_of(row: Any) -> Batch:
      expected, closed_at, seq, head) = checked(row, BATCH_SHAPE)  # fmt: skip
     return Batch(
         id=BatchId(id_), name=name, pipeline=pipeline, definition=definition, opened_at=opened_at, admitted=admitted,
-        ingested_at=ingested_at, course=Course(course), ends_at=ends_at, sealed_at=sealed_at,
+        ingested_at=ingested_at, course=BatchMode(course), ends_at=ends_at, sealed_at=sealed_at,
         expected=expected, closed_at=closed_at, seq=seq, head=head,
     )  # fmt: skip
 
@@ -190,22 +190,22 @@ def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
     id_, key, payload, salt, output_id, place_id, *place = row
     if place_id is None:
         stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
-        at = PLAIN_PLACES[stage] if stage < stages else Place(stage=stage, state=State.DONE)
+        at = PLAIN_PLACES[stage] if stage < stages else ItemState(stage=stage, state=State.DONE)
     else:
         at = place_of(place)
     return StoredItem(n=ItemNo(id_ - base), key=key, place=at, payload=payload, salt=salt)
 
 
-def place_of(columns: Any) -> Place:
+def place_of(columns: Any) -> ItemState:
     stage, state, epoch, attempt, due, used, wait, spent, rewinds, requeues, deferred, code, reason = checked(
         columns, PLACE_SHAPE
     )
-    return Place(stage=stage, state=state_of(state), epoch=epoch, attempt=attempt, due=due, used=used, wait=wait,
+    return ItemState(stage=stage, state=state_of(state), epoch=epoch, attempt=attempt, due=due, used=used, wait=wait,
                  spent=spent, rewinds=rewinds, requeues=requeues, deferred=deferred, code=code,
                  reason=reason)  # fmt: skip
 
 
-def place_row(p: Place) -> tuple[Any, ...]:
+def place_row(p: ItemState) -> tuple[Any, ...]:
     return (p.stage, p.state.value, p.epoch, p.attempt, p.due, 0.0, p.used, p.wait, p.spent, p.rewinds, p.requeues,
             p.deferred, p.code, p.reason)  # fmt: skip
 
@@ -380,7 +380,7 @@ def states(db: "SqliteFile", chunk: Chunk, stages: int) -> list[State]:
     return told
 
 
-def places_of(db: "SqliteFile", batch: BatchId, ns: Iterable[ItemNo], stages: int) -> dict[ItemNo, Place]:
+def places_of(db: "SqliteFile", batch: BatchId, ns: Iterable[ItemNo], stages: int) -> dict[ItemNo, ItemState]:
     base = batch << ITEM_BITS
     found = db.execute(SQL["records_of"], (apsw.carray(array("q", [base + n for n in ns])),))
     return {item.n: item.place for item in (stored_item_of(row, base, stages) for row in found)}

@@ -25,6 +25,7 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
     Counts,
     Entry,
@@ -39,7 +40,6 @@ from holdfast.core.model import (
     State,
     StoredEvent,
     StoredItem,
-    Want,
 )
 from holdfast.stores import faults, owners
 from holdfast.stores.base import Capabilities, Idle, SetBack, further, unwritten
@@ -249,7 +249,7 @@ class SqliteStore:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    def claim(self, want: Want) -> Claim | Idle:
+    def claim(self, want: ClaimRequest) -> Claim | Idle:
         with self._file.reading() as db:
             offer = self._offer(db, replace(want, chunks=1), self.now(), 0.0)
         if isinstance(offer, Idle):
@@ -272,7 +272,7 @@ class SqliteStore:
             return replace(head.claim, more=tuple(each.claim for each in more))
 
     def _grant_others(
-        self, db: SqliteFile, claim: Claim, others: Sequence[Chunk], want: Want, now: float
+        self, db: SqliteFile, claim: Claim, others: Sequence[Chunk], want: ClaimRequest, now: float
     ) -> Iterator[Granted]:
         granted = claim.pending
         for chunk in others if not claim.blame else ():
@@ -284,14 +284,14 @@ class SqliteStore:
         rows.insert_entries(db, [each.entry for each in granted])
         rows.change_chunks(db, "grant_chunks", [each.row for each in granted])
 
-    def _offer(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk] | Idle:
+    def _offer(self, db: SqliteFile, want: ClaimRequest, now: float, waited: float) -> Sequence[Chunk] | Idle:
         """Chunks that may be claimed, the first before others, or why there is none."""
         dead = rows.dead_count(db, want.batch) if want.tolerance is not None else 0
         why = course.barrier(self._known_batch(db, want.batch), now, want.tolerance, dead)
         chunks = self._claimable(db, want, now, waited) if why is None else ()
         return chunks or replace(self._idle(db, want), why=why)
 
-    def _claimable(self, db: SqliteFile, want: Want, now: float, waited: float) -> Sequence[Chunk]:
+    def _claimable(self, db: SqliteFile, want: ClaimRequest, now: float, waited: float) -> Sequence[Chunk]:
         if want.only is not None:
             chunk = self._chunk_of(db, want.batch, want.only)
             is_dead = chunk.owner is not None and self._is_dead(chunk.owner)
@@ -311,7 +311,7 @@ class SqliteStore:
         """Each owner is judged once: that reads what the system knows of its process."""
         return {owner for owner in {chunk.owner for chunk in chunks} if owner is not None and self._is_dead(owner)}
 
-    def _affordable(self, db: SqliteFile, want: Want, now: float) -> int | None:
+    def _affordable(self, db: SqliteFile, want: ClaimRequest, now: float) -> int | None:
         """What a grant that ended without a release had set aside is free again: its owner spends no more."""
         if want.cap is None:
             return None
@@ -319,7 +319,7 @@ class SqliteStore:
         reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now, want.keeps))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
-    def _grant(self, db: SqliteFile, chunk: Chunk, want: Want, now: float, afford: int | None) -> Granted:
+    def _grant(self, db: SqliteFile, chunk: Chunk, want: ClaimRequest, now: float, afford: int | None) -> Granted:
         given = lease.grant(chunk, want, now=now, affordable=afford, floor=self._epoch.floor,
                             states=lambda: rows.states(db, chunk, self._stages(db, chunk.batch)))  # fmt: skip
         if given.child is not None:
@@ -327,7 +327,7 @@ class SqliteStore:
         entry = given.entry(rows.snapshots(db, given.chunk) if chunk.seq or chunk.parent else [], now)
         return Granted(given.claim, entry, row_of_grant(given.chunk, chunk.fence, entry))
 
-    def _idle(self, db: SqliteFile, want: Want) -> Idle:
+    def _idle(self, db: SqliteFile, want: ClaimRequest) -> Idle:
         if want.only is not None:
             chunk = self._chunk_of(db, want.batch, want.only)
             due = chunk.due if chunk.owner is None else max(chunk.due, chunk.expires)

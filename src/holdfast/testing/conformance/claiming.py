@@ -6,7 +6,7 @@ from holdfast.core.course import Barrier, to_steer
 from holdfast.core.journal import LIFTED, Claimed, Snapshot
 from holdfast.core.lease import Trial, trial_of
 from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Act, Change, Claim, Course, ItemNo, Receipt, State
+from holdfast.core.model import Act, BatchMode, Change, Claim, ItemNo, Receipt, State
 from holdfast.stores.base import Idle
 from holdfast.testing.conformance.kit import (
     LEASE,
@@ -258,7 +258,7 @@ def idle_speaks_of_the_chunk_of_the_item_that_was_wanted(kit: Kit) -> None:
     assert kit.idle("dan", only=0) == Idle(pending=1, next_due=kit.clock() + 90)
     assert kit.idle("dan", only=1) == Idle(pending=1, next_due=second.lease.expires, held=1)
     assert kit.idle("dan", only=2) == Idle(pending=0)
-    kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="later"), actor="operator")
+    kit.store.amend(kit.batch, to_steer(BatchMode.PAUSED, reason="later"), actor="operator")
     assert kit.idle("dan", only=0) == Idle(pending=1, next_due=kit.clock() + 90, why=Barrier.PAUSED)
 
 

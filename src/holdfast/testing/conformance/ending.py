@@ -10,7 +10,7 @@ from holdfast.core.canonical import encode
 from holdfast.core.course import Amended, Barrier, basis, cover, to_note, to_reopen, to_steer
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.journal import Reopened, Sealed, Steered
-from holdfast.core.model import Act, BatchId, Course, Event, ItemNo, Receipt
+from holdfast.core.model import Act, BatchId, BatchMode, Event, ItemNo, Receipt
 from holdfast.stores.base import chunk_of, is_settled, outbox_of
 from holdfast.testing.conformance.kit import Kit, done, needs, proves, reset
 
@@ -55,11 +55,13 @@ def is_overtaken(kit: Kit, seen: bytes) -> bool:
 def a_paused_batch_hands_out_nothing_until_it_goes_on(kit: Kit) -> None:
     kit.admit("a", "b")
     held = kit.claim("ann", limit=1)
-    paused = kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="the service is down"), actor="operator").batch
-    assert (paused.course, kit.idle("bob").why) == (Course.PAUSED, Barrier.PAUSED)
+    paused = kit.store.amend(
+        kit.batch, to_steer(BatchMode.PAUSED, reason="the service is down"), actor="operator"
+    ).batch
+    assert (paused.course, kit.idle("bob").why) == (BatchMode.PAUSED, Barrier.PAUSED)
     kit.land(held, [done(kit.load(held)[0])])
     assert kit.last() == Steered(course="paused", reason="the service is down")
-    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="it is up"), actor="operator")
+    kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="it is up"), actor="operator")
     kit.claim("bob")
     kit.check()
 
@@ -68,25 +70,25 @@ def a_paused_batch_hands_out_nothing_until_it_goes_on(kit: Kit) -> None:
 def a_cancelled_batch_takes_no_items_and_does_not_go_on(kit: Kit) -> None:
     kit.admit("a")
     held = kit.claim("ann")
-    kit.store.amend(kit.batch, to_steer(Course.CANCELLED, reason="wrong book"), actor="operator")
+    kit.store.amend(kit.batch, to_steer(BatchMode.CANCELLED, reason="wrong book"), actor="operator")
     assert kit.idle("bob").why is Barrier.CANCELLED
     with pytest.raises(Refused, match="was cancelled"):
         kit.admit("b")
     with pytest.raises(UsageError, match="was cancelled, for good"):
-        kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="after all"), actor="operator")
+        kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="after all"), actor="operator")
     kit.land(held, [done(kit.load(held)[0])])
     kit.check()
 
 
 @proves("A15")
 def steering_where_a_batch_goes_already_changes_nothing(kit: Kit) -> None:
-    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="an end", ends_at=kit.clock() + 60), actor="operator")
+    kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="an end", ends_at=kit.clock() + 60), actor="operator")
     before = kit.everything()
-    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="again", ends_at=kit.clock() + 60), actor="operator")
+    kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="again", ends_at=kit.clock() + 60), actor="operator")
     assert kit.everything() == before
     assert kit.store.batches()[0].ends_at == kit.clock() + 60
     with pytest.raises(UsageError):
-        kit.store.amend(NOBODY, to_steer(Course.PAUSED, reason="nobody there"), actor="operator")
+        kit.store.amend(NOBODY, to_steer(BatchMode.PAUSED, reason="nobody there"), actor="operator")
 
 
 # -- how many there are -----------------------------------------------------------------------------------------------
@@ -152,12 +154,12 @@ def steering_otherwise_keeps_the_number_and_the_close(kit: Kit) -> None:
     kit.expect(1)
     kit.store.amend(kit.batch, to_steer(None, reason="that was all", close=True), actor="operator")
     paused = kit.store.amend(
-        kit.batch, to_steer(Course.PAUSED, reason="later", ends_at=kit.clock() + 60), actor="operator"
+        kit.batch, to_steer(BatchMode.PAUSED, reason="later", ends_at=kit.clock() + 60), actor="operator"
     ).batch
     assert (paused.expected, paused.closed_at) == (1, kit.clock())
     kit.store.amend(kit.batch, to_steer(None, reason="2 after all", expected=2), actor="operator")
     found = kit.store.batches()[0]
-    assert (found.course, found.ends_at, found.expected) == (Course.PAUSED, kit.clock() + 60, 2)
+    assert (found.course, found.ends_at, found.expected) == (BatchMode.PAUSED, kit.clock() + 60, 2)
     assert found.ingested_at is not None  # closed: however many are expected, no more come
     kit.check()
 
@@ -205,14 +207,14 @@ def chunks_with_pending_items_are_found(kit: Kit) -> None:
 def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
     kit.admit("a", "b")
     held = kit.claim("ann", limit=1)
-    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="an end", ends_at=kit.clock() + 10), actor="run")
+    kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="an end", ends_at=kit.clock() + 10), actor="run")
     kit.clock.advance(9.0)
     kit.claim("bob")
     kit.clock.advance(1.0)
     kit.admit("c")
     assert kit.idle("cid").why is Barrier.UNTIL
     kit.land(held, [done(kit.load(held)[0])])
-    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="a later end", ends_at=kit.clock() + 60), actor="run")
+    kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="a later end", ends_at=kit.clock() + 60), actor="run")
     kit.claim("cid")
     kit.check()
 
@@ -240,7 +242,7 @@ def an_end_is_not_noted_once_anything_that_it_rests_on_has_changed(kit: Kit) -> 
     finished(kit, "a", "b")
     now = kit.clock()
 
-    def steer(to: Course | None, reason: str, **facts: Any) -> Amended:
+    def steer(to: BatchMode | None, reason: str, **facts: Any) -> Amended:
         return kit.store.amend(kit.batch, to_steer(to, reason=reason, **facts), actor="run")
 
     changes: list[Callable[[], object]] = [
@@ -249,10 +251,10 @@ def an_end_is_not_noted_once_anything_that_it_rests_on_has_changed(kit: Kit) -> 
         lambda: kit.admit("c"),
         lambda: kit.expect(3),
         lambda: kit.expect(4, reason="one more"),
-        lambda: steer(Course.OPEN, "an end", ends_at=now + 60),
-        lambda: steer(Course.PAUSED, "later", ends_at=now + 60),
+        lambda: steer(BatchMode.OPEN, "an end", ends_at=now + 60),
+        lambda: steer(BatchMode.PAUSED, "later", ends_at=now + 60),
         lambda: steer(None, "that was all", close=True),
-        lambda: steer(Course.CANCELLED, "never mind", ends_at=now + 60),
+        lambda: steer(BatchMode.CANCELLED, "never mind", ends_at=now + 60),
     ]
     for change in changes:
         seen = state(kit)
@@ -296,7 +298,7 @@ def a_batch_is_sealed_only_when_nothing_is_open(kit: Kit) -> None:
 @proves("A14", "A15")
 def a_batch_whose_end_has_come_is_sealed_though_its_source_was_not_read(kit: Kit) -> None:
     kit.admit("a")
-    kit.store.amend(kit.batch, to_steer(Course.OPEN, reason="tonight", ends_at=kit.clock() + 60), actor="run")
+    kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="tonight", ends_at=kit.clock() + 60), actor="run")
     kit.finish(kit.claim())
     with pytest.raises(Refused, match="not read to its end"):
         kit.store.seal(kit.batch, actor="run", reconciliation=b"")
@@ -340,7 +342,7 @@ def a_sealed_batch_refuses_what_comes_late(kit: Kit) -> None:
     with pytest.raises(Refused):
         kit.act("reset", reset(0, kit.place(0)))
     with pytest.raises(Refused):
-        kit.store.amend(kit.batch, to_steer(Course.PAUSED, reason="too late"), actor="operator")
+        kit.store.amend(kit.batch, to_steer(BatchMode.PAUSED, reason="too late"), actor="operator")
     assert kit.everything() == before
 
 

@@ -20,16 +20,16 @@ from holdfast.core.model import (
     Chunk,
     ChunkId,
     Claim,
+    ClaimRequest,
     Commit,
     Entry,
     Item,
     ItemNo,
+    ItemState,
     Kind,
     NewItem,
-    Place,
     Receipt,
     State,
-    Want,
     chain_of_batch,
 )  # fmt: skip
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
@@ -83,8 +83,8 @@ class Kit:
     def want(
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
         only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
-    ) -> Want:  # fmt: skip
-        return Want(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap,
+    ) -> ClaimRequest:  # fmt: skip
+        return ClaimRequest(batch=self.batch, owner=owner, limit=limit, seconds=seconds, reserve=reserve, cap=cap,
                     only=None if only is None else ItemNo(only), keeps=keeps)  # fmt: skip
 
     def claim(
@@ -171,7 +171,7 @@ class Kit:
 
     # -- words for what there is ------------------------------------------------------------------------------------
 
-    def place(self, n: int) -> Place:
+    def place(self, n: int) -> ItemState:
         (row,) = self.store.items(self.batch, lo=n, hi=n + 1)
         return row.place
 
@@ -246,18 +246,18 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
     return Deferred(item, seconds, "closed", 0.25, 0.5)
 
 
-def redrive(n: int, place: Place) -> Change:
+def redrive(n: int, place: ItemState) -> Change:
     """A dead item tries again where it stopped."""
     return change_of(ItemNo(n), place, move(place, Transition.REDRIVE, stages=STAGES))
 
 
-def reset(n: int, place: Place, stage: int = 0) -> Change:
+def reset(n: int, place: ItemState, stage: int = 0) -> Change:
     """An item begins again at a stage, in the next epoch."""
     after = move(place, Transition.RESET, stage=stage, stages=STAGES, reason="because")
     return change_of(ItemNo(n), place, after)
 
 
-def cancel(n: int, place: Place) -> Change:
+def cancel(n: int, place: ItemState) -> Change:
     after = move(place, Transition.CANCEL, stages=STAGES)
     return change_of(ItemNo(n), place, after)
 

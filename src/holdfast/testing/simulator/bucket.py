@@ -11,7 +11,7 @@ from unittest import mock
 import msgspec
 
 from holdfast.core.errors import StoreError
-from holdfast.core.model import BatchId, Checkpoint, Chunk, Claim, Commit, Course, ItemNo, StoredItem
+from holdfast.core.model import BatchId, BatchMode, Checkpoint, Chunk, Claim, Commit, ItemNo, StoredItem
 from holdfast.stores.bucket import BucketStore, names
 from holdfast.stores.bucket import store as bucket_store
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Document, Root, decode
@@ -287,12 +287,12 @@ class BucketWorld(World):
         with mock.patch.object(bucket_store, "random", self):
             super().run()
 
-    def course_there(self) -> Course:
+    def course_there(self) -> BatchMode:
         return self.bucket.batch.batch.course
 
     def is_closed(self) -> bool:
         batch = self.bucket.batch.batch
-        return batch.sealed_at is not None or batch.course is Course.CANCELLED
+        return batch.sealed_at is not None or batch.course is BatchMode.CANCELLED
 
     # -- what is true, read from the documents: asking the store takes too long ----------------------------------
 

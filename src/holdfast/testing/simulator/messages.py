@@ -13,7 +13,18 @@ from holdfast.core import ingest, journal
 from holdfast.core.errors import CommitUnknown, HoldfastError, Refused, StoreError
 from holdfast.core.lease import Trial, trial_of
 from holdfast.core.limits import ORPHAN_GRACE
-from holdfast.core.model import Claim, Commit, CommitRefusal, Item, ItemNo, Lease, Receipt, State, StoredItem, Want
+from holdfast.core.model import (
+    Claim,
+    ClaimRequest,
+    Commit,
+    CommitRefusal,
+    Item,
+    ItemNo,
+    Lease,
+    Receipt,
+    State,
+    StoredItem,
+)
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.core.settle import Settled
 from holdfast.runtime.engine.driver import HoldDriver, LoneHold
@@ -45,7 +56,7 @@ class LossyStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def claim(self, request: Want) -> Claim | Idle:
+    def claim(self, request: ClaimRequest) -> Claim | Idle:
         began = self._world.standing()
         answer = self._store.claim(request)
         if isinstance(answer, Claim):

@@ -5,7 +5,7 @@ from holdfast.core.acts import Strategy, change_of
 from holdfast.core.canonical import digest_of_acc
 from holdfast.core.course import batch_finished, to_steer
 from holdfast.core.errors import Refused, UsageError
-from holdfast.core.model import Change, Course, Place, State, StoredItem
+from holdfast.core.model import BatchMode, Change, ItemState, State, StoredItem
 from holdfast.core.states import Transition, move
 from holdfast.stores.base import find_batch, outbox_of
 from holdfast.testing.replay import Violation
@@ -77,19 +77,19 @@ def caretaker(world: World) -> Actor:
                 yield world.chance() * 5
 
 
-def _decide(world: World, item: StoredItem) -> tuple[Strategy, Place]:
+def _decide(world: World, item: StoredItem) -> tuple[Strategy, ItemState]:
     for strategy in (Strategy.REQUEUE, Strategy.FAIL):
         after = acts.resolve_orphan(item.place, strategy, stages=world.stages, reason="stuck", course=world.course)
         if isinstance(after, str):
             continue
-        if after.state is State.PENDING and world.course is Course.CANCELLED:
+        if after.state is State.PENDING and world.course is BatchMode.CANCELLED:
             raise Violation(f"item {item.n} of a cancelled batch is sent on its way: nothing will take it")
         return strategy, after
     raise Violation(f"item {item.n} is stuck, and nothing can be done about it")
 
 
 def _resolve(
-    world: World, item: StoredItem, strategy: Strategy, after: Place, act_id: bytes, *, is_first: bool
+    world: World, item: StoredItem, strategy: Strategy, after: ItemState, act_id: bytes, *, is_first: bool
 ) -> None:
     """Whoever was at work on it cannot commit any more, however slow or alive."""
     told = course.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
@@ -112,13 +112,13 @@ def _resolve(
     world.counts["requeues"] += len(changed)
 
 
-def _at(place: Place) -> tuple[int, int, int, int]:
+def _at(place: ItemState) -> tuple[int, int, int, int]:
     return place.epoch, place.stage, place.attempt, place.requeues
 
 
 def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
     luck, place, stages = world.chance(), row.place, world.stages
-    after: Place | None = None
+    after: ItemState | None = None
     if luck < 0.4 and world.plan.every:
         return KINDS[Transition.RESET], _reset_range(world, row)
     if luck < 0.4:
@@ -147,7 +147,7 @@ def pauser(world: World) -> Actor:
     """Pauses the batch now and then, and always lets it go on."""
     while world.plan.halts and world.faulty:
         yield world.plan.halts * (0.5 + world.chance())
-        if not world.faulty or not world.steer(Course.PAUSED):
+        if not world.faulty or not world.steer(BatchMode.PAUSED):
             continue
         yield world.chance() * 40
         yield from resume(world)
@@ -155,7 +155,7 @@ def pauser(world: World) -> Actor:
 
 def resume(world: World) -> Actor:
     """Lets the batch go on; nobody can while it is sealed."""
-    while world.course is Course.PAUSED and not world.steer(Course.OPEN) and world.faulty:
+    while world.course is BatchMode.PAUSED and not world.steer(BatchMode.OPEN) and world.faulty:
         yield 10.0
 
 
@@ -164,7 +164,7 @@ def canceller(world: World) -> Actor:
     if not world.plan.cancel:
         return
     yield world.plan.cancel
-    if not world.steer(Course.CANCELLED):
+    if not world.steer(BatchMode.CANCELLED):
         return
     for _ in range(TIRELESS):
         pending = world.store.items(world.batch.id, state=State.PENDING)
@@ -202,7 +202,7 @@ def try_to_seal(world: World) -> None:
     pending = len(world.store.items(world.batch.id, state=State.PENDING))
     fresh = find_batch(world.store, world.batch.name)
     is_read = world.ended or (world.ending and fresh is not None and fresh.ingested_at is not None)
-    takes_no_more = is_read or (fresh is not None and fresh.course is Course.CANCELLED)
+    takes_no_more = is_read or (fresh is not None and fresh.course is BatchMode.CANCELLED)
     obstacle = bool(pending or not takes_no_more)
     try:
         world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[batch_finished("complete", {})])
@@ -226,7 +226,7 @@ def last_words(world: World) -> None:
         after = move(rows[0].place, Transition.RESET, stage=0, stages=world.stages)
         world.act("late", "reset", [change_of(rows[0].n, rows[0].place, after)], seize=True)
     world.admit("late", [ingest.admit("late", b"late", world.new_id())])
-    for ordered in (Course.PAUSED, Course.CANCELLED):
+    for ordered in (BatchMode.PAUSED, BatchMode.CANCELLED):
         try:
             world.store.amend(world.batch.id, to_steer(ordered, reason="because"), actor="late")
         except (Refused, UsageError):
@@ -255,7 +255,7 @@ def checker(world: World) -> Actor:
         if not (found or world.faulty or world.ingesting or world.is_pending()):
             return
         yield world.chance() * 5
-        if world.course is Course.CANCELLED:
+        if world.course is BatchMode.CANCELLED:
             return
         for item, stage in found:
             rewind(world, item, stage)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core import canonical, course, journal
 from holdfast.core.limits import BLAME
-from holdfast.core.model import BatchId, Claim, Commit, Course, DeadLimit, Item, ItemNo, State, chain_of_batch
+from holdfast.core.model import BatchId, BatchMode, Claim, Commit, DeadLimit, Item, ItemNo, State, chain_of_batch
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Settled
@@ -140,7 +140,7 @@ def check_admitted(world: "World", story: Story) -> None:
     wanted = {key if key is not None else payload for key, payload in rows}
     held = [row.key for row in world.store.items(world.batch.id)]
     keys = {canonical.key_text(key) for key in held}
-    if world.course is Course.CANCELLED and len(keys) == len(held) <= len(wanted):
+    if world.course is BatchMode.CANCELLED and len(keys) == len(held) <= len(wanted):
         return  # it takes no more from then on
     if len(held) != len(wanted) or len(keys) != len(held) or len(story.items) != len(held):
         raise Violation(f"the source has {len(wanted)} different keys, {len(held)} items were admitted: {held}")
@@ -212,7 +212,7 @@ def check_ended(world: "World", story: Story) -> None:
     """When nothing goes wrong any more, everything comes to its end; a killer is buried, not run for ever."""
     waiting = [n for n, told in story.items.items() if told.state is State.PENDING]
     broken = [output for output in world.store.outputs(world.batch.id) if world.outputs.is_broken(output)]
-    resting = [o.n for o in broken if story.items[o.n].state is State.DONE and world.course is not Course.CANCELLED]
+    resting = [o.n for o in broken if story.items[o.n].state is State.DONE and world.course is not BatchMode.CANCELLED]
     if resting:
         raise Violation(f"items {resting} are done, and rest on outputs that do not hold")
     if waiting:

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core import journal, settle
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import carries_blame
-from holdfast.core.model import Claim, Commit, Item, Lease, Receipt, Want
+from holdfast.core.model import Claim, ClaimRequest, Commit, Item, Lease, Receipt
 from holdfast.core.outcome import Failed, Lost, Outcome
 from holdfast.runtime.define.stage import WorkFacts
 from holdfast.runtime.engine import exchange as ex
@@ -93,7 +93,7 @@ def desk_of(crew: Crew, owner: str) -> Desk:
     slots = Slots(ahead * plan.slice, one_by_one=world.cap is not None)
     load = PoolLoad(PoolKind.PROCESSES if plan.processes else PoolKind.THREADS)
     queues = [StageQueue(n, each, load, slots, _breaker(plan, each)) for n, each in enumerate(facts)]
-    request = Want(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
+    request = ClaimRequest(batch=world.batch.id, owner=owner, limit=plan.limit, seconds=LEASE, cap=world.cap,
                    tolerance=world.tolerance)  # fmt: skip
     deaths = WithheldDeaths(world.batch.name, [each.name for each in facts], plan.slice, active=not plan.every,
                             has_cap=world.cap is not None, tolerance=world.tolerance)  # fmt: skip
@@ -401,7 +401,7 @@ class SimulatedWorker:
             self._check_claim(claim, request, began)
         return answer
 
-    def _check_claim(self, claim: Claim, request: Want, began: Any) -> None:
+    def _check_claim(self, claim: Claim, request: ClaimRequest, began: Any) -> None:
         world = self.world
         if any(claim.lease.chunk == hold.lease.chunk and not hold.lost for hold in self.desk.holds):
             raise Violation(f"{self.name} was granted chunk {claim.lease.chunk} again, which it had in its hands")

@@ -22,12 +22,12 @@ from holdfast.core.model import (
     Act,
     Batch,
     BatchId,
+    BatchMode,
     Change,
     Checkpoint,
     Chunk,
     Claim,
     Commit,
-    Course,
     Event,
     Item,
     ItemNo,
@@ -130,7 +130,7 @@ class World:
         self.faulty = True
         self.cap = plan.cap
         self.tolerance = plan.tolerance
-        self.course = Course.OPEN
+        self.course = BatchMode.OPEN
         self.ended = self.ending = False
         """Whether the source was read to its end."""
         self.sealed: SealedState | None = None
@@ -233,9 +233,9 @@ class World:
 
     # -- what people do -----------------------------------------------------------------------------------------
 
-    def steer(self, course: Course) -> bool:
+    def steer(self, course: BatchMode) -> bool:
         """Give the batch another course; False where it has come to an end before."""
-        may_not = self.sealed is not None or (self.course is Course.CANCELLED and course is not Course.CANCELLED)
+        may_not = self.sealed is not None or (self.course is BatchMode.CANCELLED and course is not BatchMode.CANCELLED)
         try:
             self.on_behalf(
                 "operator",
@@ -294,7 +294,7 @@ class World:
 
     def admit(self, who: str, items: list[NewItem], *, ended: bool = False) -> bool:
         """Items arrive; False where the batch takes no more."""
-        is_closed = self.sealed is not None or self.course is Course.CANCELLED
+        is_closed = self.sealed is not None or self.course is BatchMode.CANCELLED
         self.ending = self.ending or ended
         try:
             answer = self.on_behalf(who, lambda store: store.add_items(self.batch.id, items, ended=ended, actor=who))
@@ -337,35 +337,35 @@ class World:
         if self.sealed is not None:
             self.sealed.check(self.store)
 
-    def standing(self) -> tuple[Course, SealedState | None]:
+    def standing(self) -> tuple[BatchMode, SealedState | None]:
         """The course of the batch, and its seal."""
         return self.course_there(), self.sealed
 
-    def course_there(self) -> Course:
+    def course_there(self) -> BatchMode:
         """The course of the batch as the store has it."""
         return self.course
 
     def is_closed(self) -> bool:
         """Whether the store says that the batch is sealed or cancelled: on a bucket that is so before its maker hears
         of it."""
-        return self.sealed is not None or self.course is Course.CANCELLED
+        return self.sealed is not None or self.course is BatchMode.CANCELLED
 
     def is_over(self) -> bool:
         """Whether nothing is left to do, and nothing can come any more."""
         if self.faulty or self.underway or self.ingesting or self.is_pending():
             return False
-        return self.course is Course.CANCELLED or not self.outputs.all_that_do_not_hold()
+        return self.course is BatchMode.CANCELLED or not self.outputs.all_that_do_not_hold()
 
     def is_pending(self) -> bool:
         return not is_settled(self.store, self.batch.id)
 
     # -- what must stay true while it happens ------------------------------------------------------------------
 
-    def granted(self, claim: Claim, began: tuple[Course, SealedState | None]) -> None:
+    def granted(self, claim: Claim, began: tuple[BatchMode, SealedState | None]) -> None:
         """Fences grow for every item, whatever chunk it is in; the budget holds. `began` is how the batch stood when
         the claim was made: on a bucket, one that is on its way may still land."""
         fence, (course, sealed) = claim.lease.fence, began
-        is_stopped = course is not Course.OPEN and self.course_there() is not Course.OPEN
+        is_stopped = course is not BatchMode.OPEN and self.course_there() is not BatchMode.OPEN
         if is_stopped or (sealed is not None and sealed is self.sealed):
             raise Violation(f"chunk {claim.lease.chunk} is granted, the batch is {self.course}")
         if self.tolerance is not None and is_over(self.tolerance, self.store, self.batch.id, self.ended):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
-from holdfast.runtime.sources.base import Final
+from holdfast.runtime.sources.base import Horizon
 from holdfast.runtime.sources.sql.database import sqlalchemy
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class Settling:
     where: Where | None = None
     """The time zone of a cursor that does not tell."""
 
-    def look(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Final:
+    def look(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Horizon:
         """How far the rows are final; `newest` is the last row there is."""
         clock = server_clock(connection)
         style = _style_of(newest.value)
@@ -255,14 +255,14 @@ class Settling:
         oldest, held = clock.now, ""
         if known is not None and known.hidden:
             if not self._outwaited(connection, wait):
-                return Final(until=None, nothing=True, why=_hidden(known, what))
+                return Horizon(until=None, nothing=True, why=_hidden(known, what))
         elif known is not None and known.oldest is not None and known.oldest < clock.now:
             oldest = known.oldest
             held = f"a transaction that is open for {clock.now - oldest:,.0f} s has written rows{_by(connection)}"
         at = math.floor(oldest - self.seconds)
         offset = min(clock.offset, clock_offset(connection, at)) if self.where == "local" else clock.offset
         bound = style(Moment(at, clock._replace(offset=offset), self.where, what))
-        return Final(until=Cursor(BEFORE, bound), why=held, settle=self.seconds)
+        return Horizon(until=Cursor(BEFORE, bound), why=held, settle=self.seconds)
 
     def now_like(self, connection: "Connection", row: Cursor, what: str) -> Any:
         """The time there as the cursor column writes it; None where that is not a time."""
@@ -287,14 +287,14 @@ class Settling:
             "the cursor back with holdfast cursor reset --to-cursor"
         )
 
-    def _observe(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Final:
+    def _observe(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Horizon:
         """A cursor that is no time: what is there now is final after a while."""
         if self.seconds and not wait(self.seconds):
-            return Final(until=None, nothing=True, why=f"it takes {self.seconds:g} s until rows are final")
+            return Horizon(until=None, nothing=True, why=f"it takes {self.seconds:g} s until rows are final")
         if not self._outwaited(connection, wait):
             why = f"a transaction that has written rows is not finished{_by(connection)}"
-            return Final(until=None, nothing=True, why=why)
-        return Final(until=newest)
+            return Horizon(until=None, nothing=True, why=why)
+        return Horizon(until=newest)
 
     def _outwaited(self, connection: "Connection", wait: Wait) -> bool:
         """Wait for the transactions that have written up to now; whether all of them are finished."""

@@ -17,7 +17,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
 from holdfast.runtime.sources import listing
-from holdfast.runtime.sources.base import Final, Outage, Since, Span, Waits, rows_of
+from holdfast.runtime.sources.base import Horizon, Outage, Since, Span, Waits, rows_of
 from holdfast.runtime.sources.sql import columns as shapes
 from holdfast.runtime.sources.sql.columns import QueryShape
 from holdfast.runtime.sources.sql.database import Database, sqlalchemy
@@ -151,7 +151,7 @@ class SqlSource:
             shape = self._shaped(connection)
         return shape.key if shape.key else (self.cursor,)
 
-    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Final:
+    def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Horizon:
         """How far rows can be delivered so that none appears behind them later."""
         if self.nulls == "first":
             raise UsageError(
@@ -159,7 +159,7 @@ class SqlSource:
                 'follows: pass nulls="skip", they come once they have a value; or give every row one'
             )
         if self.unsafe_cursor:
-            return Final()
+            return Horizon()
         with self.database.connect() as connection:
             shape = self._shaped(connection)
             if shape.may_be_null:
@@ -168,7 +168,7 @@ class SqlSource:
             newest = self._newest(connection, after)
             if newest is None:
                 why = "" if after is None else settling.set_back(connection, after, self.what)
-                return Final(nothing=True, newest=after, why=why)
+                return Horizon(nothing=True, newest=after, why=why)
             found = settling.look(connection, newest, wait, self.what)
         return msgspec.structs.replace(found, newest=newest)
 

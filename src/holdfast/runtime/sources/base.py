@@ -73,9 +73,11 @@ class Comparing(Protocol):
 class Page(Protocol):
     """Some rows in cursor order."""
 
-    rows: Sequence[Any]
-    """In a scan, `Malformed` ones among them are buried. A page that has none may say `flawed = False`, and is not
-    looked through."""
+    @property
+    def rows(self) -> Sequence[Any]:
+        """Return them. In a scan, `Malformed` ones among them are buried. A page that has none may say
+        `flawed = False`, and is not looked through."""
+        ...
 
     def after(self, count: int) -> Cursor:
         """The cursor after the first so many of them."""

@@ -37,7 +37,7 @@ from holdfast.runtime.operate import steer
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.recover import Recovery, preview, recover
 from holdfast.runtime.report import lifecycle
-from holdfast.runtime.report.report import Report
+from holdfast.runtime.report.report import Report, Result
 from holdfast.runtime.text import Duration
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of
@@ -167,7 +167,7 @@ class Pipeline(PipelineDefinition):
     def _known(self, batch: str | None) -> Batch:
         return lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
 
-    def results(self, batch: str | None = None) -> Iterator[Any]:
+    def results(self, batch: str | None = None) -> Iterator[Result]:
         """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
         return self.report(batch).results()
 

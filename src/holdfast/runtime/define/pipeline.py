@@ -4,12 +4,22 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 from pydantic import BaseModel
 
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BATCH_NAME_CHARS, STAGES
+from holdfast.runtime.define.decorators import (
+    AfterHook,
+    AnyFunction,
+    BeforeHook,
+    FailureHook,
+    ItemSource,
+    Listener,
+    P,
+    R,
+)
 from holdfast.runtime.define.definition import Patience
 from holdfast.runtime.define.options import KeyFrom
 from holdfast.runtime.define.policy import Breaker, Retry
@@ -23,7 +33,6 @@ from holdfast.stores.base import Store
 from holdfast.stores.open import is_there, open_store, path_of, preload
 
 Function = Callable[..., Any]
-AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "executor", "metrics", "breaker"})
 
 
@@ -61,7 +70,7 @@ class PipelineDefinition:
         return f"<Pipeline {self.name!r}: {' → '.join(stage.name for stage in self.stages) or 'no stages yet'}>"
 
     @overload
-    def stage(self, function: Function, /) -> Stage: ...
+    def stage(self, function: Callable[P, R], /) -> Stage[P, R]: ...
 
     @overload
     def stage(
@@ -75,9 +84,11 @@ class PipelineDefinition:
         executor: Where | None = None,
         metrics: type[BaseModel] | None = None,
         breaker: Breaker | bool | None = None,
-    ) -> Callable[[Function], Stage]: ...
+    ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
-    def stage(self, function: Function | None = None, **options: Any) -> Stage | Callable[[Function], Stage]:
+    def stage(
+        self, function: Callable[P, R] | None = None, **options: Any
+    ) -> Stage[P, R] | Callable[[Callable[P, R]], Stage[P, R]]:
         """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
         unknown = set(options) - STAGE_OPTIONS
         if unknown:
@@ -105,29 +116,29 @@ class PipelineDefinition:
 
         return register if function is None else register(function)
 
-    def source(self, function: Function) -> Function:
+    def source(self, function: ItemSource) -> ItemSource:
         """Name the function that gives the items, so that `run()` needs none."""
         self._source = function
         return function
 
-    def before(self, function: Function) -> Function:
+    def before(self, function: BeforeHook) -> BeforeHook:
         """Call a function when a run begins."""
         return self.hooks.before.add(function)
 
-    def after(self, function: Function) -> Function:
+    def after(self, function: AfterHook) -> AfterHook:
         """Call a function with the report when the batch is complete."""
         return self.hooks.after.add(function)
 
-    def on_failure(self, function: Function) -> Function:
+    def on_failure(self, function: FailureHook) -> FailureHook:
         """Call a function with every item that is buried, in whatever stage."""
         return self.hooks.on_failure.add(function)
 
-    def on_event(self, function: Function) -> Function:
+    def on_event(self, function: Listener) -> Listener:
         """Call a function with every event of this pipeline's batches, as a CloudEvent: at least once, in order."""
         self.receivers += receivers(function)
         return function
 
-    def _add(self, stage: Stage) -> Stage:
+    def _add(self, stage: Stage[P, R]) -> Stage[P, R]:
         check_name(stage.name, "stage")
         names = [known.name for known in self.stages]
         for known in [known for known in self.stages if known.name != stage.name and known.sink is not None]:

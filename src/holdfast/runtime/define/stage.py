@@ -5,13 +5,14 @@ import functools
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, Generic, Literal, overload
 
 import msgspec
 from pydantic import BaseModel
+from typing_extensions import ParamSpec, TypeVar
 
 from holdfast.core import canonical, journal
 from holdfast.core.errors import UsageError
@@ -19,6 +20,18 @@ from holdfast.core.model import Kind
 from holdfast.core.retry import Policy, Rule
 from holdfast.runtime import event_loop
 from holdfast.runtime.define.calls import Adopter, Verifier
+from holdfast.runtime.define.context import Context
+from holdfast.runtime.define.decorators import (
+    AdopterOf,
+    AfterHook,
+    AnyFunction,
+    BeforeHook,
+    FailureHook,
+    Given,
+    Out,
+    Verdict,
+    VerifierOf,
+)
 from holdfast.runtime.define.policy import Breaker, Retry
 from holdfast.runtime.define.resource import of_handler
 from holdfast.runtime.define.schema import Schema
@@ -110,7 +123,7 @@ class HookList:
         self.what = what
         self.functions: list[Callable[..., Any]] = []
 
-    def add(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def add(self, function: AnyFunction) -> AnyFunction:
         self.functions = [
             f for f in self.functions if getattr(f, "__qualname__", f) != getattr(function, "__qualname__", function)
         ]
@@ -142,6 +155,9 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 
 Where = Literal["threads", "processes"]
 Function = Callable[..., Any]
+Params = ParamSpec("Params", default=...)
+Made_co = TypeVar("Made_co", covariant=True, default=Any)
+"""What a stage takes and gives back; `Stage` alone is any stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +178,10 @@ class WorkFacts:
 ORDINARY = WorkFacts()
 
 
-class Stage:
+class Stage(Generic[Params, Made_co]):
     """A handler and everything that is said about it. Calling it calls the handler, so that it can be tested alone."""
 
-    def __init__(self, function: Callable[..., Any], *, name: str | None = None, retry: Retry | None = None,
+    def __init__(self, function: Callable[Params, Made_co], *, name: str | None = None, retry: Retry | None = None,
                  sink: Sink | None = None, timeout: Duration | None = None, concurrency: int | None = None,
                  executor: Where | None = None, metrics: type[BaseModel] | None = None,
                  breaker: Breaker | bool | None = None) -> None:  # fmt: skip
@@ -203,18 +219,29 @@ class Stage:
         self.rule: Rule | None = self.breaker.rule() if isinstance(self.breaker, Breaker) else None
         """When its breaker opens; None where it has none."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Made_co:
         return self.function(*args, **kwargs)
 
     @overload
-    def verify(self, function: Function, /) -> Function: ...
-
-    @overload
-    def verify(self, *, timeout: Duration | None = None) -> Callable[[Function], Function]: ...
-
     def verify(
-        self, function: Function | None = None, *, timeout: Duration | None = None
-    ) -> Function | Callable[[Function], Function]:
+        self: "Stage[..., Awaitable[Out]]", function: Callable[[Out], Verdict], /
+    ) -> Callable[[Out], Verdict]: ...
+    @overload
+    def verify(
+        self: "Stage[..., Awaitable[Out]]", function: Callable[[Out, Given, Context], Verdict], /
+    ) -> Callable[[Out, Given, Context], Verdict]: ...
+    @overload
+    def verify(self: "Stage[..., Out]", function: Callable[[Out], Verdict], /) -> Callable[[Out], Verdict]: ...
+    @overload
+    def verify(
+        self: "Stage[..., Out]", function: Callable[[Out, Given, Context], Verdict], /
+    ) -> Callable[[Out, Given, Context], Verdict]: ...
+    @overload
+    def verify(self: "Stage[..., Awaitable[Out]]", *, timeout: Duration | None = None) -> VerifierOf[Out]: ...
+    @overload
+    def verify(self: "Stage[..., Out]", *, timeout: Duration | None = None) -> VerifierOf[Out]: ...
+
+    def verify(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
         """Register a verifier, `(out)` or `(out, item, ctx)`: it must say True before an output counts."""
 
         def register(given: Function) -> Function:
@@ -224,14 +251,27 @@ class Stage:
         return register if function is None else register(function)
 
     @overload
-    def adopt(self, function: Function, /) -> Function: ...
-
-    @overload
-    def adopt(self, *, timeout: Duration | None = None) -> Callable[[Function], Function]: ...
-
     def adopt(
-        self, function: Function | None = None, *, timeout: Duration | None = None
-    ) -> Function | Callable[[Function], Function]:
+        self: "Stage[..., Awaitable[Out]]", function: Callable[[Given, Context], Out], /
+    ) -> Callable[[Given, Context], Out]: ...
+    @overload
+    def adopt(
+        self: "Stage[..., Awaitable[Out]]", function: Callable[[Given, Context], Out | None], /
+    ) -> Callable[[Given, Context], Out | None]: ...
+    @overload
+    def adopt(
+        self: "Stage[..., Out]", function: Callable[[Given, Context], Out], /
+    ) -> Callable[[Given, Context], Out]: ...
+    @overload
+    def adopt(
+        self: "Stage[..., Out]", function: Callable[[Given, Context], Out | None], /
+    ) -> Callable[[Given, Context], Out | None]: ...
+    @overload
+    def adopt(self: "Stage[..., Awaitable[Out]]", *, timeout: Duration | None = None) -> AdopterOf[Out]: ...
+    @overload
+    def adopt(self: "Stage[..., Out]", *, timeout: Duration | None = None) -> AdopterOf[Out]: ...
+
+    def adopt(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
         """Register an adopter, `(item, ctx) -> out | None`: before an item is tried again, it looks for what an earlier
         attempt made and could not record."""
 
@@ -241,15 +281,15 @@ class Stage:
 
         return register if function is None else register(function)
 
-    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def before(self, function: BeforeHook) -> BeforeHook:
         """Call a function before the first item of this stage is run, in every run."""
         return self.hooks.before.add(function)
 
-    def after(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def after(self, function: AfterHook) -> AfterHook:
         """Call a function with the stage's statistics once it is complete; what it returns is kept."""
         return self.hooks.after.add(function)
 
-    def on_failure(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def on_failure(self, function: FailureHook) -> FailureHook:
         """Call a function with every item that this stage buries."""
         return self.hooks.on_failure.add(function)
 

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, overload
 from holdfast.core import canonical
 from holdfast.core.errors import Incomplete, Interrupted, NotConverged, UsageError
 from holdfast.core.model import Batch
+from holdfast.runtime.define.decorators import AnyFunction, Converging, FailureHook
 from holdfast.runtime.define.options import OnCodeChange, Signals, check_signals, heartbeat_seconds, lease_seconds
-from holdfast.runtime.define.pipeline import AnyFunction, check_name
+from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.define.policy import Budget, Retry
 from holdfast.runtime.define.resource import Scope
 from holdfast.runtime.define.stage import Where
@@ -150,6 +151,16 @@ class SourceWalk:
 
     # -- defining -----------------------------------------------------------------------------------------------
 
+    @overload
+    def handler(
+        self, function: AnyFunction, *, initial: Any = NOTHING, executor: Where | None = None
+    ) -> AnyFunction: ...
+
+    @overload
+    def handler(
+        self, function: None = None, *, initial: Any = NOTHING, executor: Where | None = None
+    ) -> Callable[[AnyFunction], AnyFunction]: ...
+
     def handler(
         self, function: Function | None = None, *, initial: Any = NOTHING, executor: Where | None = None
     ) -> Any:
@@ -176,12 +187,12 @@ class SourceWalk:
         """Make a function the opener of something that the handler takes by name, after a `*`."""
         return self.pipeline.resource(**options) if function is None else self.pipeline.resource(function)
 
-    def converge(self, function: Function) -> Function:
+    def converge(self, function: Converging) -> Converging:
         """Make a function what brings the results of all ranges together: `(parts) -> result`."""
         self._converge = Convergence(function)
         return function
 
-    def on_failure(self, function: Function) -> Function:
+    def on_failure(self, function: FailureHook) -> FailureHook:
         """Call a function with every range, and every row, that is buried, after that is durable."""
         return self.pipeline.on_failure(function)
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.core.course import BatchState, StopReason
     from holdfast.core.cursor import Cursor
     from holdfast.core.errors import (
         Bad,
@@ -83,22 +84,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ActResult", "Bad", "BatchChange", "BatchHandle", "Breaker", "Budget", "ChainBroken", "CommitUnknown",
-    "Conflict", "Context", "Csv", "Cursor", "CursorHandle", "Damaged", "DeadLetter", "DeadLetters", "Defer",
-    "DefinitionChanged", "DiedAlike", "File", "Files", "Finding", "FingerprintChanged", "Folder", "Follow",
+    "ActResult", "Bad", "BatchChange", "BatchHandle", "BatchState", "Breaker", "Budget", "ChainBroken",
+    "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "CursorHandle", "Damaged", "DeadLetter", "DeadLetters",
+    "Defer", "DefinitionChanged", "DiedAlike", "File", "Files", "Finding", "FingerprintChanged", "Folder", "Follow",
     "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory", "JsonLines",
     "LeaseLost", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages", "Parquet", "Partition",
     "PayloadChanged", "Permanent", "Pipeline", "Plan", "Preview", "Processed", "Query", "Readable", "Reader",
     "Reconciliation", "Refused", "Report", "ResourceError", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew",
     "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "State", "Statistics", "Status",
-    "StoreError", "StoreHandle", "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick", "Transient",
-    "Undelivered", "UndoRefused", "UsageError", "doctor", "fault_points", "import_checkpoints", "import_outputs",
-    "import_pages", "import_poller", "lambda_handler",
+    "StopReason", "StoreError", "StoreHandle", "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick",
+    "Transient", "Undelivered", "UndoRefused", "UsageError", "doctor", "fault_points", "import_checkpoints",
+    "import_outputs", "import_pages", "import_poller", "lambda_handler",
 ]  # fmt: skip
 NAMES = frozenset({*__all__, "open"})
 """All public names; `from holdfast import *` leaves Python's own `open` alone."""
 
 _HOMES = {
+    "core.course": ("BatchState", "StopReason"),
     "core.cursor": ("Cursor",),
     "core.model": ("State",),
     "core.verify": ("Finding", "Reconciliation"),

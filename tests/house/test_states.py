@@ -67,7 +67,7 @@ def test_a_state_that_is_written_is_seen(text: str) -> None:
     assert list(writes(ast.parse(text))) == [1]
 
 
-@pytest.mark.parametrize("text", ["ItemState(stage=1)", "replace(report, state='ended')", "replace(place, code='x')"])
+@pytest.mark.parametrize("text", ["ItemState(stage=1)", "replace(report, state='ended')", "replace(run, state=BatchState.OPEN)", "replace(place, code='x')"])
 def test_what_writes_no_state_is_left_alone(text: str) -> None:
     assert not list(writes(ast.parse(text)))
 
@@ -80,8 +80,12 @@ def writes(tree: ast.Module) -> Iterator[int]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         given = {keyword.arg: keyword.value for keyword in node.keywords}
         spread = None in given and (name == "ItemState" or "state" in _keys(given[None]))
-        if name in ("ItemState", "replace") and (spread or not isinstance(given.get("state", QUOTED), ast.Constant)):
+        if name in ("ItemState", "replace") and (spread or not _is_of_a_batch(given.get("state", QUOTED))):
             yield node.lineno
+
+
+def _is_of_a_batch(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) or ast.unparse(value).startswith("BatchState.")
 
 
 QUOTED = ast.Constant("")

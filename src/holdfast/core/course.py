@@ -373,6 +373,57 @@ HALTS = {"budget": PAUSED, "breaker": PAUSED, "tolerance": OVER_TOLERANCE}
 """The word for a batch whose last run ended for that reason: running again changes nothing by itself."""
 
 
+class StopReason(StrEnum):
+    """What ended a run before its batch was complete. `NONE`, which is false, where nothing did."""
+
+    NONE = ""
+    INTERRUPTED = "interrupted"
+    """A signal, or an uncaught Ctrl-C."""
+    DEADLINE = "deadline"
+    """The time of the run was up."""
+    BUDGET = "budget"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    UNTIL = "until"
+    """The end of the batch has come."""
+    TOLERANCE = "tolerance"
+    """More items died than `stop_beyond` allows."""
+    BREAKER = "breaker"
+    """A service did not answer for too long."""
+    AWAY = "away"
+    """The source is not to be had."""
+    TROUBLE = "trouble"
+    """An error that the caller was shown."""
+
+
+class BatchState(StrEnum):
+    """One word for how a batch is, as reports and statuses tell it."""
+
+    NOT_BEGUN = "not begun"
+    OPEN = "open"
+    """Everything so far is settled, and more may come."""
+    RUNNING = "running"
+    FOLLOWING = "following"
+    """A follow that is fine: it never ends."""
+    WAITING = "waiting"
+    """All that is left waits for a retry that is not due yet."""
+    INTERRUPTED = "interrupted"
+    """Items are left, and nobody works on them."""
+    ORPHANED = "orphaned"
+    PAUSED = "paused"
+    OVER_TOLERANCE = "over tolerance"
+    EMPTY = "empty"
+    """The source gave nothing, and nobody said that this is fine."""
+    COMPLETE = "complete"
+    WITH_DEAD = "complete with dead letters"
+    NOT_CONVERGED = "complete, not converged"
+    FINDINGS = "finished with findings"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    SEALED = "sealed"
+    SEALED_WITH_DEAD = "sealed with dead letters"
+
+
 class End(StrEnum):
     """The end of a batch."""
 

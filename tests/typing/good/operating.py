@@ -15,6 +15,7 @@ def operate(book: hf.Pipeline, stock: hf.Scan) -> None:
         assert_type(store.events(), Iterator[hf.NumberedEvent])
         assert_type(store.orphans(), hf.FoundOrphans)
         assert_type(batch.status(), hf.Status)
+        assert_type(batch.status().state, hf.BatchState)
         assert_type(batch.statistics(), hf.Statistics)
         assert_type(batch.plan(book), hf.Plan)
         assert_type(batch.reconcile(source=book), hf.Reconciliation)

@@ -289,6 +289,7 @@ def use(numbers: Iterable[dict[str, int]]) -> None:
     assert_type(report.raise_unless_complete(), hf.Report)
     assert_type(report.dead, tuple[hf.DeadLetter, ...])
     assert_type(report.metrics, hf.Statistics)
+    assert_type(report.reason, hf.StopReason)
     assert_type(book.report(), hf.Report)
     assert_type(book.plan(numbers), hf.Plan)
     assert_type(book.process({"number": 1}, key="number", deadline=3.5), hf.Processed)

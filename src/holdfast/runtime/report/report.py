@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.core import canonical
 from holdfast.core.counts import StateCounts, Totals
-from holdfast.core.course import EMPTY, FINDINGS, OVER_TOLERANCE, End, word_of
+from holdfast.core.course import EMPTY, FINDINGS, OVER_TOLERANCE, BatchState, End, StopReason, word_of
 from holdfast.core.errors import Incomplete, UsageError
 from holdfast.core.model import Batch, BatchMode, Chunk, Key, Kind, State
 from holdfast.core.plain import Plain
@@ -173,7 +173,7 @@ class Report(Plain):
 
     pipeline: str
     batch: str
-    state: str
+    state: BatchState
     """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: empty,
     interrupted, paused, over tolerance, or open where nothing ran."""
     why: str
@@ -195,9 +195,8 @@ class Report(Plain):
     """How many there are."""
     reconciliation: Reconciliation | None = None
     """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
-    reason: str = ""
-    """What ended the run before the batch was complete: interrupted, deadline, budget, paused, cancelled, until,
-    tolerance, breaker, away, trouble."""
+    reason: StopReason = StopReason.NONE
+    """What ended the run before the batch was complete."""
     failed_hooks: tuple[str, ...] = ()
     """What went wrong in `after` hooks: the work is recorded all the same."""
     sealed_at: float | None = None
@@ -344,7 +343,7 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
     return Report(
         pipeline=pipeline.name,
         batch=batch.name,
-        state=state,
+        state=BatchState(state),
         why=why if named is None else naming_store(why, named),
         counts=now.counts,
         totals=now.totals,
@@ -365,7 +364,7 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
         failed_hooks=failed_hooks,
         sealed_at=batch.sealed_at,
         kinds=kinds,
-        reason="" if state.startswith("complete") or reason == "ended" else reason,
+        reason=StopReason("" if state.startswith("complete") or reason == "ended" else reason),
         _pipeline=pipeline,
         _store=named,
     )

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from holdfast.core import acts
 from holdfast.core.counts import BatchStanding, StateCounts, Totals, stand
-from holdfast.core.course import ENDED, End, stage_names, word_of
+from holdfast.core.course import ENDED, BatchState, End, stage_names, word_of
 from holdfast.core.limits import DEAD_SEEN
 from holdfast.core.model import Batch, BatchMode, Chunk, Counts, Kind, State
 from holdfast.core.plain import Plain
@@ -46,9 +46,6 @@ class HeldChunk:
     is_live: bool
     by_its_clock: bool = False
     """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
-
-
-NOT_CONVERGED = "complete, not converged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,35 +110,35 @@ class Status(Plain):
     in `HALTS` have a word."""
 
     @property
-    def state(self) -> str:
+    def state(self) -> BatchState:
         """One word for how it is. A scan may have handled rows before anything is settled, and one that follows its
         source never ends."""
         state, scan = self._state(), self.scan
         if scan is None:
             return state
-        if state.startswith("complete") and scan.unconverged:
-            return NOT_CONVERGED
-        if state not in ("not begun", "interrupted") or not scan.has_begun:
+        if state in (BatchState.COMPLETE, BatchState.WITH_DEAD) and scan.unconverged:
+            return BatchState.NOT_CONVERGED
+        if state not in (BatchState.NOT_BEGUN, BatchState.INTERRUPTED) or not scan.has_begun:
             return state
         if scan.is_followed:
-            return "following"
-        return "interrupted" if scan.was_worked_on else "not begun"
+            return BatchState.FOLLOWING
+        return BatchState.INTERRUPTED if scan.was_worked_on else BatchState.NOT_BEGUN
 
-    def _state(self) -> str:
+    def _state(self) -> BatchState:
         counts = self.counts
         if self.sealed_at is not None:
-            return "sealed with dead letters" if counts.dead else "sealed"
+            return BatchState.SEALED_WITH_DEAD if counts.dead else BatchState.SEALED
         if self.word:
-            return self.word
+            return BatchState(self.word)
         if counts.running:
-            return "running"
+            return BatchState.RUNNING
         if counts.orphaned:
-            return "orphaned"
+            return BatchState.ORPHANED
         if counts.waiting and not counts.ready:
-            return "waiting"
+            return BatchState.WAITING
         if counts.settled and not counts.pending:
-            return "open"
-        return "interrupted" if counts.settled or self.totals.attempts else "not begun"
+            return BatchState.OPEN
+        return BatchState.INTERRUPTED if counts.settled or self.totals.attempts else BatchState.NOT_BEGUN
 
     @property
     def word(self) -> str:

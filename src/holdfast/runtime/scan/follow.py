@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.core import canonical, changes, ingest, journal, retry
 from holdfast.core import cursor as cursors
 from holdfast.core.canonical import SALT_BYTES
-from holdfast.core.course import Barrier, to_note
+from holdfast.core.course import Barrier, BatchState, to_note
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import StoreUnavailable, Transient
 from holdfast.core.limits import BLAME, SUSPECT
@@ -387,7 +387,7 @@ def told(run: Report, gathered: Gathered) -> Report:
     why += (
         [f"{many(run.counts.dead, 'dead letter')}: see `{command('dead list', run.batch)}`."] if run.counts.dead else []
     )
-    return replace(run, state="following", why=" ".join(why))
+    return replace(run, state=BatchState.FOLLOWING, why=" ".join(why))
 
 
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:

@@ -67,7 +67,15 @@ def test_a_state_that_is_written_is_seen(text: str) -> None:
     assert list(writes(ast.parse(text))) == [1]
 
 
-@pytest.mark.parametrize("text", ["ItemState(stage=1)", "replace(report, state='ended')", "replace(run, state=BatchState.OPEN)", "replace(place, code='x')"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ItemState(stage=1)",
+        "replace(report, state='ended')",
+        "replace(run, state=BatchState.OPEN)",
+        "replace(place, code='x')",
+    ],
+)
 def test_what_writes_no_state_is_left_alone(text: str) -> None:
     assert not list(writes(ast.parse(text)))
 

@@ -27,12 +27,12 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def change_of(n: ItemNo, before: ItemState, after: ItemState) -> Change:
-    """What an act does to one item, guarded by where it stood when that was decided."""
+    """Return what an act does to one item, guarded by where it stood when that was decided."""
     return Change(n=n, state=before.state, epoch=before.epoch, place=after)
 
 
 def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Chunk, list[Change]]]:
-    """The changes of an act, chunk by chunk."""
+    """Yield the changes of an act, chunk by chunk."""
     chunk: Chunk | None = None
     changes: list[Change] = []
     for change in sorted(act.at_items, key=lambda change: change.n):
@@ -46,15 +46,15 @@ def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Ch
 
 
 def may_come_again(act: Act) -> bool:
-    """Whether items can come to stand once more where the act changes them, without a new epoch: what was buried is
-    redriven, what was redriven dies. Then only its id tells that it was done before."""
+    """Return whether items can come to stand once more where the act changes them, without a new epoch: what was buried
+    is redriven, what was redriven dies. Then only its id tells that it was done before."""
     around = (State.PENDING, State.DEAD)
     return any(c.epoch == c.place.epoch and c.state in around and c.place.state in around for c in act.at_items)
 
 
 def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, ItemState]) -> Effect:
-    """The part of an act that still holds: an item that moved on since it was decided is left alone, and so is one
-    that the act has changed already."""
+    """Return the part of an act that still holds: an item that moved on since it was decided is left alone, and so is
+    one that the act has changed already."""
     once = {change.n: change for change in reversed(changes)}
     held = [c for c in once.values() if _holds(c, places[c.n])][::-1]
     if act.lifts:
@@ -75,12 +75,12 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
 
 
 def _lifted(chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, ItemState]) -> list[Change]:
-    """The one item that names a chunk whose blame is lifted, as it stands; nothing where there is no blame."""
+    """Return the one item that names a chunk whose blame is lifted, as it stands; nothing where there is no blame."""
     return [] if chunk.progressed else [change_of(c.n, places[c.n], places[c.n]) for c in changes[:1]]
 
 
 def _moved(change: Change, stage_before: int) -> journal.Moved:
-    """What the journal says of one item."""
+    """Return what the journal says of one item."""
     after = change.place
     return journal.Moved(
         n=change.n,
@@ -96,7 +96,7 @@ def _moved(change: Change, stage_before: int) -> journal.Moved:
 
 
 def _difference(changes: Sequence[Change]) -> Counts:
-    """What becomes of the totals."""
+    """Return what becomes of the totals."""
     delta = Counter(change.place.state for change in changes)
     delta.subtract(change.state for change in changes)
     return Counts(
@@ -113,15 +113,15 @@ def _position(change: Change) -> journal.Position | None:
 
 
 def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:
-    """The events of an act that came true."""
+    """Return the events of an act that came true."""
     landed = set(changed)
     return [event for event in act.events if landed and (event.n is None or event.n in landed)]
 
 
 def _holds(change: Change, place: ItemState) -> bool:
-    """Whether the item still stands where it stood when the change was decided. Within an epoch nothing leads back:
-    not to a stage that was passed since, and for a pending item not to an attempt or a re-enqueueing before the last.
-    What stands as it shall stand is left alone: it was done before."""
+    """Return whether the item still stands where it stood when the change was decided. Within an epoch nothing leads
+    back: not to a stage that was passed since, and for a pending item not to an attempt or a re-enqueueing before the
+    last. What stands as it shall stand is left alone: it was done before."""
     after = change.place
     if (place.state, place.epoch) != (change.state, change.epoch) or after == place:
         return False
@@ -201,7 +201,7 @@ def judge_orphan(facts: OrphanFacts, *, now: float, grace: float, dead_after: fl
 def resolve_orphan(
     place: ItemState, strategy: Strategy, *, stages: int, reason: str, course: BatchMode = BatchMode.OPEN
 ) -> ItemState | str:
-    """Where an orphan stands once it is resolved; as text, why it cannot be in this way."""
+    """Return where an orphan stands once it is resolved; as text, why it cannot be in this way."""
     match strategy:
         case Strategy.REQUEUE if course is BatchMode.CANCELLED:
             return "its batch was cancelled, so nothing would take it: fail it, or send it to review"

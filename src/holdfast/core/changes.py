@@ -45,7 +45,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(before: bytes, after: bytes) -> list[StageChange]:
-    """What differs between two definitions of the same stages; how they are tried again does not matter."""
+    """Return what differs between two definitions of the same stages; how they are tried again does not matter."""
     pairs = zip(decode(before)["stages"], decode(after)["stages"], strict=True)
     return [change for index, (old, new) in enumerate(pairs) if (change := _difference(index, old, new)) is not None]
 
@@ -56,8 +56,8 @@ def makers(definition: bytes) -> list[str]:
 
 
 def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:
-    """What to remember, what to say, and where items go back to. `choice` None means that nobody said anything: the run
-    continues, and the question stays open."""
+    """Return what to remember, what to say, and where items go back to. `choice` None means that nobody said anything:
+    the run continues, and the question stays open."""
     new = compare(before, after)
     everything = _together(_undecided(before), new)
     if not everything or choice == "keep":
@@ -74,22 +74,22 @@ def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -
 
 
 def is_affected(place: ItemState, stage: int) -> bool:
-    """Whether an item rests on what a stage made, or did not make, of it. What a person decided, or has to decide, is
-    left alone: dead letters, what was given up, what was settled by hand."""
+    """Return whether an item rests on what a stage made, or did not make, of it. What a person decided, or has to
+    decide, is left alone: dead letters, what was given up, what was settled by hand."""
     if place.state in (State.DEAD, State.CANCELLED) or place.code == RESOLVED:
         return False
     return place.stage >= stage if place.state is State.SKIPPED else place.stage > stage
 
 
 def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Change:
-    """An item begins again at a stage, in a new epoch."""
+    """Let an item begin again at a stage, in a new epoch."""
     place = item.place
     after = move(place, Transition.RESET, stage=stage, stages=stages, reason=reason)
     return change_of(item.n, place, after)
 
 
 def changes_warning(name: str, decision: Decision) -> str:
-    """What a person hears who said nothing about it."""
+    """Return what a person hears who said nothing about it."""
     return (
         f"{'; '.join(map(str, decision.changes))}: what was done before is kept, what is left runs with the new "
         f"pipeline. {ways_on(name, decision.definition)}"
@@ -97,7 +97,7 @@ def changes_warning(name: str, decision: Decision) -> str:
 
 
 def ways_on(name: str, definition: bytes) -> str:
-    """What a person can choose. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
+    """Return what a person can choose. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
     again = (
         f"`holdfast reset {quote(name)} --from-start` to handle all rows again with it"
         if any("source" in stage for stage in decode(definition)["stages"])
@@ -137,7 +137,7 @@ def _undecided(definition: bytes) -> list[StageChange]:
 
 
 def _together(*lists: Sequence[StageChange]) -> list[StageChange]:
-    """One for each stage, in order."""
+    """Return one for each stage, in order."""
     found: dict[int, StageChange] = {}
     for change in (each for some in lists for each in some):
         known = found.get(change.index)
@@ -215,12 +215,12 @@ SETTLED = {
 
 
 def begins_at(place: ItemState, rerun: int | None) -> int:
-    """The stage at which an item would stand before anything is verified."""
+    """Return the stage at which an item would stand before anything is verified."""
     return rerun if rerun is not None and is_affected(place, rerun) else place.stage
 
 
 def outlook(facts: StoredFacts) -> PlannedItem:
-    """What a run would do with a stored item."""
+    """Return what a run would do with a stored item."""
     place = facts.place
     back = facts.rerun is not None and is_affected(place, facts.rerun)
     if facts.held and place.state is State.PENDING and not back:
@@ -241,14 +241,14 @@ def outlook(facts: StoredFacts) -> PlannedItem:
 
 
 def outlook_of_new(item: NewItem) -> PlannedItem:
-    """What a run would do with an item whose key it does not know."""
+    """Return what a run would do with an item whose key it does not know."""
     if item.place.state is State.DEAD:
         return PlannedItem(PlannedFate.BURY, 0, Reason.INVALID)
     return PlannedItem(PlannedFate.RUN, 0, Reason.NEW)
 
 
 def outlook_of_changed(item: NewItem, before: PlannedItem, changed: str) -> PlannedItem:
-    """What a run would do with a known item that comes with another payload."""
+    """Return what a run would do with a known item that comes with another payload."""
     if changed == "keep":
         return before
     if changed == "refuse":
@@ -276,20 +276,20 @@ ACCEPTED = "source_accepted"
 
 
 def source_of(definition: bytes) -> dict[str, Any] | None:
-    """The source that a definition names; None where it names none."""
+    """Return the source that a definition names; None where it names none."""
     stages = canonical.decode(definition)["stages"]
     found: dict[str, Any] | None = stages[0].get("source") if stages else None
     return found
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs between two descriptions of a source, in words."""
+    """Return what differs between two descriptions of a source, in words."""
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     return [f"{name}: {_shown(before.get(name))} became {_shown(after.get(name))}" for name in names]
 
 
 def source_changes(batch: Batch, now: dict[str, Any]) -> list[str]:
-    """What changed of the source since the batch was begun."""
+    """Return what changed of the source since the batch was begun."""
     before = source_of(batch.definition)
     return differences(before, canonical.decode(canonical.encode(now))) if before is not None and batch.admitted else []
 

@@ -231,7 +231,7 @@ def is_whole(batch: Batch, *, read: bool) -> bool:
 
 
 def has_ended(batch: Batch, now: float) -> bool:
-    """Whether the time of a batch is over: from its end on, nothing more is handed out."""
+    """Return whether the time of a batch is over: from its end on, nothing more is handed out."""
     return batch.ends_at is not None and now >= batch.ends_at
 
 
@@ -271,7 +271,7 @@ def check_takes_items(batch: Batch, fresh: int) -> None:
 
 
 def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:
-    """Whether a batch has more dead letters than it may. A share is judged once it is known how many items there
+    """Return whether a batch has more dead letters than it may. A share is judged once it is known how many items there
     are: before, every new item would change it."""
     if tolerance is None:
         return False
@@ -281,12 +281,13 @@ def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:
 
 
 def share_of(share: float, count: int) -> int:
-    """How many items a share allows: exactly as many as are written, though 0.29 * 100 is a little less than 29."""
+    """Return how many items a share allows: exactly as many as are written, though 0.29 * 100 is a little less than
+    29."""
     return int(share * count + 1e-9)
 
 
 def spare(tolerance: DeadLimit, dead: int, batch: Batch) -> int:
-    """How many more items may die before the tolerance is exceeded, as far as that is known."""
+    """Return how many more items may die before the tolerance is exceeded, as far as that is known."""
     limits = [] if tolerance.count is None else [tolerance.count - dead]
     if tolerance.share is not None:
         limits.append(share_of(tolerance.share, batch.admitted) - dead)
@@ -294,8 +295,8 @@ def spare(tolerance: DeadLimit, dead: int, batch: Batch) -> int:
 
 
 def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, now: float) -> str | None:
-    """Why a batch cannot be sealed, or None. What was reconciled has to be what is sealed: where the reconciliation
-    says which heads it saw, they are still the heads, and as many items are expected."""
+    """Return why a batch cannot be sealed, or None. What was reconciled has to be what is sealed: where the
+    reconciliation says which heads it saw, they are still the heads, and as many items are expected."""
     if batch.sealed_at is not None:
         return "it is sealed already"
     if batch.ingested_at is None and batch.course is not BatchMode.CANCELLED and not has_ended(batch, now):
@@ -327,7 +328,7 @@ def missing_items(batch: Batch) -> str:
 
 
 def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Sealed:
-    """The body of the entry that seals a batch."""
+    """Return the body of the entry that seals a batch."""
     counts = Counts()
     for chunk in chunks:
         counts = counts.plus(chunk.counts)
@@ -339,7 +340,7 @@ def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Se
 
 
 def cover(chunks: Sequence[Chunk]) -> bytes:
-    """One digest for the heads of all chains: whoever changes an entry changes it."""
+    """Return one digest for the heads of all chains: whoever changes an entry changes it."""
     found = hashlib.sha256()
     for chunk in sorted(chunks, key=lambda chunk: chunk.id):
         found.update(chunk.id.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
@@ -473,23 +474,23 @@ WARNING = "warning"
 
 
 def batch_opened(batch: str, pipeline: str) -> Event:
-    """A batch was made."""
+    """Tell that a batch was made."""
     return _event(BATCH_OPENED, {"batch": batch, "pipeline": pipeline})
 
 
 def batch_finished(end: str, counts: Mapping[str, int]) -> Event:
-    """A batch came to its end, and every item of it is accounted for."""
+    """Tell that a batch came to its end, and every item of it is accounted for."""
     return _event(BATCH_FINISHED, {"end": end, "counts": dict(counts)})
 
 
 def item_dead(n: int, key: Key, place: ItemState) -> Event:
-    """An item was buried."""
+    """Tell that an item was buried."""
     facts = {"key": key, "stage": place.stage, "code": place.code, "reason": place.reason, "attempts": place.attempt}
     return _event(ITEM_DEAD, facts, n)
 
 
 def orphan_found(n: int, key: Key, place: ItemState, *, kind: str, since: float) -> Event:
-    """An item was found stuck; `kind` says in which way."""
+    """Tell that an item was found stuck; `kind` says in which way."""
     return _event(ORPHAN_FOUND, {"key": key, "stage": place.stage, "kind": kind, "since": since}, n)
 
 

@@ -38,7 +38,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 def _spoken(value: Any) -> str:
-    """A value as people read it: times and numbers as they are written, texts in quotes, keys by name."""
+    """Return a value as people read it: times and numbers as they are written, texts in quotes, keys by name."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={_spoken(each)}" for name, each in value.items())
     if isinstance(value, datetime | date):
@@ -49,18 +49,18 @@ def _spoken(value: Any) -> str:
 
 
 def spoken_decimal(value: Decimal) -> str:
-    """A number without the zeros that a column of a database ends it with: -7, not -7.0000000000."""
+    """Return a number without the zeros that a column of a database ends it with: -7, not -7.0000000000."""
     text = format(value, "f") if value.is_finite() and abs(value.adjusted()) < DIGITS else str(value)
     return text.rstrip("0").rstrip(".") if "." in text and "E" not in text else text
 
 
 def encode(cursor: Cursor) -> bytes:
-    """The cursor as canonical JSON that a person can read."""
+    """Return the cursor as canonical JSON that a person can read."""
     return canonical.encode(to_plain(cursor))
 
 
 def decode(data: bytes, what: str = "the cursor") -> Cursor:
-    """The cursor of such bytes. Raises UsageError if they are none."""
+    """Return the cursor of such bytes. Raises UsageError if they are none."""
     try:
         plain = canonical.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -77,7 +77,7 @@ def to_plain(cursor: Cursor) -> dict[str, Any]:
 
 
 def from_plain(plain: Any, what: str = "the cursor") -> Cursor:
-    """The cursor of a dictionary with kind, value and tiebreaker."""
+    """Return the cursor of a dictionary with kind, value and tiebreaker."""
     if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str) or "value" not in plain:
         raise UsageError(f"{what} is not a cursor: it needs a kind and a value")
     unknown = plain.keys() - {"kind", "value", "tiebreaker"}
@@ -126,7 +126,7 @@ TYPES: Mapping[str, tuple[type, Callable[[str], Any]]] = {
 
 
 def value_of(text: str, name: str, what: str) -> Any:
-    """The value that a text spells, as the type of that name."""
+    """Return the value that a text spells, as the type of that name."""
     if name not in TYPES:
         raise UsageError(f"{what}: there is no type {name!r}: there is {', '.join(TYPES)}")
     try:
@@ -136,12 +136,12 @@ def value_of(text: str, name: str, what: str) -> Any:
 
 
 def type_name(value: Any) -> str | None:
-    """The name of a value's type; None for one that cannot be spelled."""
+    """Return the name of a value's type; None for one that cannot be spelled."""
     return next((name for name, (kind, _) in TYPES.items() if type(value) is kind), None)
 
 
 def cursor_of(text: str, keys: Sequence[str], like: Cursor, said: str | None) -> Cursor:
-    """The cursor that `--to-cursor V --key PK` spells; its type is that of a cursor of the same source."""
+    """Return the cursor that `--to-cursor V --key PK` spells; its type is that of a cursor of the same source."""
     known = type_name(like.value)
     if said is not None and known is not None and said != known:
         raise UsageError(f"--type {said}: cursors of this source are of type {known}, such as {like}")
@@ -152,7 +152,7 @@ def cursor_of(text: str, keys: Sequence[str], like: Cursor, said: str | None) ->
 
 
 def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
-    """The key of the row, in the shape that the source has: alone, several in order, or by name."""
+    """Return the key of the row, in the shape that the source has: alone, several in order, or by name."""
     tie = like.tiebreaker
     if tie is None:
         if keys:
@@ -183,7 +183,7 @@ def _alike(text: str, like: Any) -> Any:
 
 
 def in_words(value: Any) -> str:
-    """A value as people read it: what JSON has as JSON, and a number, a moment or bytes as they are written."""
+    """Return a value as people read it: what JSON has as JSON, and a number, a moment or bytes as they are written."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{in_words(name)}: {in_words(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple | set | frozenset):
@@ -268,7 +268,7 @@ def _many(count: int | None, exact: bool) -> str:
 
 
 def fingerprint(source: Any) -> str:
-    """A short name for the logical source: the same source, the same text."""
+    """Return a short name for the logical source: the same source, the same text."""
     return f"sha256:{canonical.fingerprint(source)}"
 
 
@@ -292,7 +292,7 @@ def compare(one: Cursor | None, other: Cursor | None) -> int | None:
 
 
 def _lone(at: Cursor) -> Any:
-    """A tiebreaker that has an order: of several columns by name, only the source knows which comes first."""
+    """Return a tiebreaker that has an order: of several columns by name, only the source knows which comes first."""
     tie = at.tiebreaker
     if not isinstance(tie, dict):
         return tie
@@ -315,7 +315,7 @@ def check_like(given: Cursor, like: Cursor | None, what: str) -> None:
 
 
 def _kind_of(value: Any) -> str:
-    """The type of a value in words, with those of what is in it."""
+    """Return the type of a value in words, with those of what is in it."""
     if isinstance(value, dict):
         return ", ".join(f"{name} of type {type(each).__name__}" for name, each in value.items())
     if isinstance(value, list | tuple):
@@ -373,8 +373,8 @@ def at_cursor(
 
 
 def _shift(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> tuple[int, Shift]:
-    """How many rows were handled up to there, and what going there means. Rows that are skipped are not handled: they
-    do not count, and an audit finds them missing."""
+    """Return how many rows were handled up to there, and what going there means. Rows that are skipped are not handled:
+    they do not count, and an audit finds them missing."""
     order = compare(given, at.where)
     if order == 0:
         return at.rows, Shift()
@@ -388,8 +388,8 @@ def _shift(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> 
 
 
 def between(one: Cursor | None, other: Cursor | None) -> int | None:
-    """Rows between two cursors that count rows: from the first row on, before which there is no cursor, or within one
-    block of a file. None for others."""
+    """Return rows between two cursors that count rows: from the first row on, before which there is no cursor, or
+    within one block of a file. None for others."""
     if one is None or other is None:
         there = one if other is None else other
         return int(there.value) if there is not None and there.kind == ROW else None
@@ -405,8 +405,8 @@ def _are_counts(*values: Any) -> bool:
 
 
 def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> tuple[int, bool]:
-    """Rows that were handled up to a cursor, and whether that is exact: from the last position at it or before it, and
-    the first one beyond, which tells whether rows were handled between the two or skipped."""
+    """Return rows that were handled up to a cursor, and whether that is exact: from the last position at it or before
+    it, and the first one beyond, which tells whether rows were handled between the two or skipped."""
     before, rows = at.after, 0
     beyond: journal.Position | None = None
     for position in history:
@@ -425,7 +425,7 @@ def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -
 
 
 def difference(at: Standing, to: Checkpoint) -> Shift:
-    """What continuing from a checkpoint means whose rows are known."""
+    """Return what continuing from a checkpoint means whose rows are known."""
     target = decode(to.cursor) if to.cursor else None
     order = compare(target if target is not None else at.after, at.where)
     if order == 0:
@@ -439,8 +439,8 @@ def difference(at: Standing, to: Checkpoint) -> Shift:
 
 
 def go_on_from(at: Standing, to: Checkpoint | None, stages: int, *, reason: str, even_so: bool = False) -> Change | str:
-    """The range begins a new epoch with no attempts used: at another checkpoint, or without one at its own. What stands
-    there already is left alone, unless it is taken from an owner."""
+    """Let the range begin a new epoch with no attempts used: at another checkpoint, or without one at its own. What
+    stands there already is left alone, unless it is taken from an owner."""
     is_fresh = at.place.state is State.PENDING and not at.place.attempt
     is_done = at.place.state is State.DONE and to is not None
     if not even_so and (is_fresh or is_done) and (to is None or _is_same(at.checkpoint, to)):

@@ -203,12 +203,12 @@ EXTRAS = {"obstore": "buckets", "httpx": "http", "pyarrow": "parquet", "SQLAlche
 
 
 def how_to_get(library: str) -> str:
-    """What to type. Holdfast is installed from a clone, so its extras are, too."""
+    """Return what to type. Holdfast is installed from a clone, so its extras are, too."""
     return f'pip install ".[{EXTRAS[library]}]" in the clone of Holdfast brings it'
 
 
 def missing_extra(what: str, library: str) -> UsageError:
-    """The refusal of something whose library is not there."""
+    """Return the refusal of something whose library is not there."""
     return UsageError(f"{what} {library}, which is not installed here: {how_to_get(library)}")
 
 

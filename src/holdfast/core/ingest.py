@@ -17,14 +17,14 @@ FIRST_NS, LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9
 
 
 def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
-    """A validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
+    """Return a validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
     if type(key) is str and key.isascii() and 0 < len(key) <= KEY_BYTES and len(payload) <= PAYLOAD_BYTES:
         return NewItem(key, canonical.key_hash(key), salt, payload)
     return _admit_with_care(key, payload, salt)
 
 
 def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
-    """The same for keys of every other kind, each looked at from all sides."""
+    """Return the same for keys of every other kind, each looked at from all sides."""
     if type(key) is not str and type(key) is not int:
         if isinstance(key, bool) or key is None:
             return refuse(
@@ -63,7 +63,7 @@ _TOO_LONG = f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a
 
 
 def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
-    """A dead letter at the boundary. What it was stays readable, cut where it is too large to keep."""
+    """Return a dead letter at the boundary. What it was stays readable, cut where it is too large to keep."""
     is_text = isinstance(key, str | int) and not isinstance(key, bool) and not _cannot_be_printed(key)
     text = canonical.key_text(key) if is_text else ""
     named = text.encode("utf-8", "surrogatepass")
@@ -95,7 +95,8 @@ Known = Mapping[int, tuple[ItemNo, bool]]
 
 
 def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
-    """Which items of a group are new, and what to answer about the others; the first new one gets the number `lo`."""
+    """Return which items of a group are new, and what to answer about the others; the first new one gets the number
+    `lo`."""
     if not known and len({item.key_number for item in items}) == len(items):
         return list(items), all_new(items, lo)
     fresh: list[NewItem] = []
@@ -120,7 +121,7 @@ def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewI
 
 
 def all_new(items: Sequence[NewItem], lo: int) -> Admitted:
-    """What to answer about a group of which every item is new."""
+    """Return what to answer about a group of which every item is new."""
     return Admitted(added=len(items), lo=ItemNo(lo), dead=_dead(items, lo))
 
 
@@ -129,7 +130,7 @@ def _dead(fresh: Sequence[NewItem], lo: int) -> tuple[ItemNo, ...]:
 
 
 def difference(before: bytes, after: bytes) -> str:
-    """What changed between two payloads, in words, field by field where they have fields."""
+    """Return what changed between two payloads, in words, field by field where they have fields."""
     try:
         old, new = canonical.decode(before), canonical.decode(after)
     except (msgspec.DecodeError, RecursionError):
@@ -146,7 +147,8 @@ def difference(before: bytes, after: bytes) -> str:
 
 
 def changed_fields(before: bytes, after: bytes) -> list[str]:
-    """The names of the fields that differ between two payloads, for a record that must not hold what was in them."""
+    """Return the names of the fields that differ between two payloads, for a record that must not hold what was in
+    them."""
     try:
         old, new = canonical.decode(before), canonical.decode(after)
     except (msgspec.DecodeError, RecursionError):
@@ -159,7 +161,7 @@ def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _written(fields: dict[str, Any], name: str) -> bytes:
-    """As it is stored: 1, 1.0 and true are equal in Python."""
+    """Return a value as it is stored: 1, 1.0 and true are equal in Python."""
     return canonical.encode(fields[name]) if name in fields else b""
 
 

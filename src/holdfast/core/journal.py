@@ -15,12 +15,12 @@ FLOAT32, UINT16, UINT32 = "f", "H", "I"
 
 
 def pack(kind: str, values: Sequence[float]) -> bytes:
-    """The bytes of a column."""
+    """Return the bytes of a column."""
     return struct.pack(f"<{len(values)}{kind}", *values)
 
 
 def unpack(kind: str, data: bytes) -> tuple[Any, ...]:
-    """The numbers of a column."""
+    """Return the numbers of a column."""
     return struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data)
 
 
@@ -68,7 +68,7 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def numbers(ns: Sequence[int]) -> Numbers:
-    """The compact form of ascending or mixed item numbers."""
+    """Return the compact form of ascending or mixed item numbers."""
     if not ns:
         return Numbers(0, 0)
     lo, hi = min(ns), max(ns) + 1
@@ -307,7 +307,7 @@ def link(
     commit_id: bytes,
     body: bytes,
 ) -> Entry:
-    """The next entry of a chain, linked to the hash of the one before."""
+    """Return the next entry of a chain, linked to the hash of the one before."""
     header = _body_encoder.encode(
         Header(chain, batch, seq, kind, at, actor, fence, commit_id, hashlib.sha256(body).digest())
     )
@@ -327,7 +327,7 @@ def link_chunk(chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, com
 
 
 def check(entry: Entry, prev: bytes | None) -> Header:
-    """The entry's header, or ChainBroken that names what is wrong with it."""
+    """Return the entry's header, or ChainBroken that names what is wrong with it."""
     where = name(entry.chain, entry.seq)
     if prev is not None and _hash(prev, entry.head) != entry.hash:
         raise ChainBroken(f"{where}: its hash does not follow from the entry before; it was changed, or one is missing")
@@ -343,7 +343,7 @@ def check(entry: Entry, prev: bytes | None) -> Header:
 
 
 def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int) -> Iterator[tuple[Entry, Header]]:
-    """Every entry of a chain with its header, checked from its start to the head the store knows."""
+    """Yield every entry of a chain with its header, checked from its start to the head the store knows."""
     prev, expected = start, 1
     last: Entry | None = None
     for entry in entries:
@@ -361,7 +361,7 @@ def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int
 
 
 def name(chain: int, seq: int) -> str:
-    """How an entry is called in messages."""
+    """Return how an entry is called in messages."""
     return f"entry {seq} of batch {-chain}" if chain < 0 else f"entry {seq} of chunk {chain}"
 
 

@@ -72,16 +72,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: bool = False) -> bool:
-    """Whether the chunk can be granted. `waited` is how long the claimer's own write was kept waiting: others may
-    have been kept from renewing just as long, so they are given that time."""
+    """Return whether the chunk can be granted. `waited` is how long the claimer's own write was kept waiting: others
+    may have been kept from renewing just as long, so they are given that time."""
     if chunk.pending <= 0 or retry.chunk_waits_until(chunk, now) > now:
         return False
     return chunk.owner is None or owner_is_dead or chunk.expires < now - waited
 
 
 def ahead(chunk: Chunk, want: ClaimRequest, states: Callable[[], Sequence[State]]) -> int:
-    """How many pending items stand before the one that is wanted, where it has to stand alone; else 0. `states` gives
-    one per item of the chunk, in order."""
+    """Return how many pending items stand before the one that is wanted, where it has to stand alone; else 0. `states`
+    gives one per item of the chunk, in order."""
     if want.only is None or blamed(chunk) < SUSPECT:
         return 0
     index = want.only - chunk.lo
@@ -89,10 +89,10 @@ def ahead(chunk: Chunk, want: ClaimRequest, states: Callable[[], Sequence[State]
 
 
 def share(chunk: Chunk, want: ClaimRequest, *, affordable: int | None = None, ahead: int = 0) -> int:
-    """How many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one process. Who
-    wants a certain item gets all that stand with it, because they are not run; but of a suspect what is `ahead` of it,
-    and once nothing is, the item alone. Of what carries blame there is no more than can be started at once, and after
-    each death of a suspect's owner half of what that one had."""
+    """Return how many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one
+    process. Who wants a certain item gets all that stand with it, because they are not run; but of a suspect what is
+    `ahead` of it, and once nothing is, the item alone. Of what carries blame there is no more than can be started at
+    once, and after each death of a suspect's owner half of what that one had."""
     if want.only is not None:
         return chunk.pending if blamed(chunk) < SUSPECT else max(1, ahead)
     blame, limits = blamed(chunk), [want.limit]
@@ -106,13 +106,14 @@ def share(chunk: Chunk, want: ClaimRequest, *, affordable: int | None = None, ah
 
 
 def is_further(chunk: Chunk, want: ClaimRequest, granted: int) -> bool:
-    """Whether a chunk may be granted in the same write as others with so many items: whole, as far as the limit goes,
-    and never with blame or under a budget, which decide about each grant by what the last one left."""
+    """Return whether a chunk may be granted in the same write as others with so many items: whole, as far as the limit
+    goes, and never with blame or under a budget, which decide about each grant by what the last one left."""
     return want.cap is None and granted + chunk.pending <= want.limit and not blamed(chunk)
 
 
 def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
-    """Where to cut so that the head keeps `size` pending items; `states` has one per item of the chunk, in order."""
+    """Return where to cut so that the head keeps `size` pending items; `states` has one per item of the chunk, in
+    order."""
     pending = [index for index, state in enumerate(states) if state is State.PENDING]
     assert len(pending) == chunk.pending, (
         f"chunk {chunk.id} counts {chunk.pending} pending items, it has {len(pending)}"
@@ -172,8 +173,8 @@ def first(chunks: Iterable[Chunk]) -> Chunk | None:
 
 
 def blamed(chunk: Chunk) -> int:
-    """How many grants in a row ended in a dead process, the last one included, up to what makes suspects; beyond that
-    only the strikes of a lone item."""
+    """Return how many grants in a row ended in a dead process, the last one included, up to what makes suspects; beyond
+    that only the strikes of a lone item."""
     if chunk.progressed:
         return 0
     deaths = min(SUSPECT, chunk.blame + (chunk.owner is not None))
@@ -209,7 +210,7 @@ def trial_of(pending: int, blame: int) -> Trial:
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:
-    """How many items the budget still allows; None where there is no budget."""
+    """Return how many items the budget still allows; None where there is no budget."""
     if cap is None:
         return None
     left = cap - spent - reserved

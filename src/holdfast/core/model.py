@@ -446,5 +446,5 @@ class StoredItem(Value, frozen=True, kw_only=True):
 
 
 def chain_of_batch(batch: BatchId) -> int:
-    """The chain that tells the story of a batch as a whole."""
+    """Return the chain that tells the story of a batch as a whole."""
     return -int(batch)

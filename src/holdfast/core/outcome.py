@@ -79,7 +79,7 @@ Outcome = Done | Skipped | Deferred | Failed | Lost
 
 
 def excuse(outcome: Outcome, why: str) -> Outcome:
-    """A failure that costs its item nothing: no attempt, and no time. What was paid for it is kept."""
+    """Return a failure that costs its item nothing: no attempt, and no time. What was paid for it is kept."""
     if not isinstance(outcome, Failed):
         return outcome
     told = f"{why}: {outcome.code}: {outcome.message}"

@@ -65,9 +65,9 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 def decide(place: ItemState, failed: Failed, policy: Policy, *, spent: int) -> TryAgain | GiveUp:
-    """What follows a failed attempt. `place.attempt` counts the ones before it; `spent` includes it. The time budget
-    counts measured seconds of attempts and back-offs: not what the other side told to wait, not a machine that was
-    off or suspended, and not a clock that was set."""
+    """Return what follows a failed attempt. `place.attempt` counts the ones before it; `spent` includes it. The time
+    budget counts measured seconds of attempts and back-offs: not what the other side told to wait, not a machine that
+    was off or suspended, and not a clock that was set."""
     if not failed.transient:
         return GiveUp("permanent")
     attempt = place.attempt + 1
@@ -85,20 +85,21 @@ def decide(place: ItemState, failed: Failed, policy: Policy, *, spent: int) -> T
 
 
 def deferred(place: ItemState, wait: float) -> float:
-    """How long an item will have been deferred at its stage, once it has waited so long. One that does not wait at all
-    counts too: it must not be deferred for ever."""
+    """Return how long an item will have been deferred at its stage, once it has waited so long. One that does not wait
+    at all counts too: it must not be deferred for ever."""
     return place.deferred + max(wait, DEFERRED_LEAST)
 
 
 def backoff(policy: Policy, attempt: int, draw: float) -> float:
-    """Seconds to wait after the attempt of that number: drawn under a cap that doubles, never below the minimum."""
+    """Return seconds to wait after the attempt of that number: drawn under a cap that doubles, never below the
+    minimum."""
     cap = min(policy.wait_max, policy.wait_min * 2.0 ** min(attempt, 60))
     return policy.wait_min + draw * (max(cap, policy.wait_min) - policy.wait_min)
 
 
 def deadline(place: ItemState, policy: Policy, now: float) -> float:
-    """When the time budget of an item would end if its next attempt began when it is due and took all that is left;
-    0 where nothing is used yet."""
+    """Return when the time budget of an item would end if its next attempt began when it is due and took all that is
+    left; 0 where nothing is used yet."""
     return max(item_waits_until(place, now), now) + max(0.0, policy.within - place.used) if place.used else 0.0
 
 
@@ -179,7 +180,7 @@ GROUP_SIGNALS = frozenset({-1, -2, -15, 129, 130, 143})
 
 
 def classify(error: BaseException) -> tuple[bool, str]:
-    """Whether the error may pass by itself, and its code. Looks at the error and at what caused it: facts first
+    """Return whether the error may pass by itself, and its code. Looks at the error and at what caused it: facts first
     (what a handler said, a status, a type of Python's own, an errno), then classes of other packages."""
     chain = _causes(error)
     for judge in (_by_fact, _by_type):
@@ -208,8 +209,8 @@ def _of_the_host(error: BaseException) -> str:
 
 
 def _causes(error: BaseException, *, met: bool = False) -> list[BaseException]:
-    """The error and what it says it comes from, nearest first; with `met`, also what was being handled when it was
-    raised, and the members of a group."""
+    """Return the error and what it says it comes from, nearest first; with `met`, also what was being handled when it
+    was raised, and the members of a group."""
     found: list[BaseException] = [error]
     for cause in found:
         args = _attribute(cause, "args")
@@ -231,7 +232,7 @@ def _causes(error: BaseException, *, met: bool = False) -> list[BaseException]:
 
 
 def died_of_a_signal(error: BaseException) -> bool:
-    """Whether a program that was run died of a signal that every process of a terminal or a service gets."""
+    """Return whether a program that was run died of a signal that every process of a terminal or a service gets."""
     codes = [_attribute(each, name) for each in _causes(error) for name in ("returncode", "status")]
     return any(isinstance(code, int) and code in GROUP_SIGNALS for code in codes)
 
@@ -278,7 +279,7 @@ def _by_type(error: BaseException) -> tuple[bool, str] | None:
 
 
 def http_status(error: BaseException) -> int | None:
-    """The HTTP status an error carries, in the places where the common clients put it."""
+    """Return the HTTP status an error carries, in the places where the common clients put it."""
     response = _attribute(error, "response")
     for holder in (error, response):
         for field in ("status_code", "status", "code"):
@@ -290,7 +291,8 @@ def http_status(error: BaseException) -> int | None:
 
 
 def retry_after(error: BaseException, now: float = 0.0) -> float | None:
-    """The wait in seconds that the other side asked for with a Retry-After, in the error or in what caused it."""
+    """Return the wait in seconds that the other side asked for with a Retry-After, in the error or in what caused
+    it."""
     for cause in _causes(error):
         response = _attribute(cause, "response")
         for headers in (
@@ -305,8 +307,8 @@ def retry_after(error: BaseException, now: float = 0.0) -> float | None:
 
 
 def told_wait(said: object, date: object, now: float) -> float | None:
-    """The seconds that a Retry-After asks for: a number, or a moment. That is compared with the moment at which the
-    other side wrote its answer, where it says so: its clock may be wrong."""
+    """Return the seconds that a Retry-After asks for: a number, or a moment. That is compared with the moment at which
+    the other side wrote its answer, where it says so: its clock may be wrong."""
     try:
         wait = float(said)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -318,7 +320,7 @@ def told_wait(said: object, date: object, now: float) -> float | None:
 
 
 def _moment(text: object) -> float | None:
-    """A date of HTTP in seconds since 1970; None for what is none."""
+    """Return a date of HTTP in seconds since 1970; None for what is none."""
     try:
         return parsedate_to_datetime(text).timestamp() if isinstance(text, str) else None
     except (ValueError, OverflowError):
@@ -331,13 +333,13 @@ def _header(headers: object, name: str) -> object:
 
 
 def _service_code(error: BaseException) -> str:
-    """The code inside the answer of a service: `{"Error": {"Code": "ThrottlingException"}}`."""
+    """Return the code inside the answer of a service: `{"Error": {"Code": "ThrottlingException"}}`."""
     code = _item(_item(_attribute(error, "response"), "Error"), "Code")
     return code if isinstance(code, str) else ""
 
 
 def _attribute(holder: object, name: str) -> object:
-    """An attribute of a foreign object; None where it has none, or fails to say."""
+    """Return an attribute of a foreign object; None where it has none, or fails to say."""
     try:
         return getattr(holder, name, None)
     except Exception:  # noqa: BLE001 - a property of another library may raise anything, and classifying never does
@@ -345,7 +347,7 @@ def _attribute(holder: object, name: str) -> object:
 
 
 def _item(holder: object, key: str) -> object:
-    """What stands under a key of a foreign mapping; None where nothing does."""
+    """Return what stands under a key of a foreign mapping; None where nothing does."""
     try:
         return holder[key]  # type: ignore[index]
     except Exception:  # noqa: BLE001 - see above
@@ -383,19 +385,19 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def breaker_phase(circuit: Circuit, now: float) -> Phase:
-    """What may be started now: anything, nothing, or one item to try."""
+    """Return what may be started now: anything, nothing, or one item to try."""
     if not circuit.until:
         return Phase.CLOSED
     return Phase.HALF_OPEN if wait_is_over(circuit.until, circuit.pause, now) else Phase.OPEN
 
 
 def breaker_answered(circuit: Circuit, now: float) -> Circuit:
-    """The other side gave an answer, be it a refusal. While it is open that is old news, and does not count."""
+    """Return the other side gave an answer, be it a refusal. While it is open that is old news, and does not count."""
     return circuit if breaker_phase(circuit, now) is Phase.OPEN else Circuit(waited=circuit.waited)
 
 
 def breaker_failed(circuit: Circuit, n: int, rule: Rule, now: float) -> Circuit:
-    """An item failed in a way that may pass."""
+    """Return an item failed in a way that may pass."""
     now_in = breaker_phase(circuit, now)
     if now_in is Phase.OPEN:
         return circuit
@@ -408,7 +410,7 @@ def breaker_failed(circuit: Circuit, n: int, rule: Rule, now: float) -> Circuit:
 
 
 def breaker_is_hopeless(circuit: Circuit, rule: Rule) -> bool:
-    """Whether the pause at hand would make all pauses together longer than they may be."""
+    """Return whether the pause at hand would make all pauses together longer than they may be."""
     return circuit.waited > rule.in_all
 
 
@@ -430,7 +432,8 @@ def enough_alike(workers: int) -> int:
 
 
 def is_death(outcome: Outcome) -> bool:
-    """Whether an item would be buried at once. A storm of failures that may pass is for the breaker of its stage."""
+    """Return whether an item would be buried at once. A storm of failures that may pass is for the breaker of its
+    stage."""
     return isinstance(outcome, Failed) and not outcome.transient
 
 

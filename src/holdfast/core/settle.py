@@ -112,8 +112,8 @@ def commit(
     holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0,
     reached: Sequence[Reached] = (), makers: Sequence[str] = (),
 ) -> Commit:  # fmt: skip
-    """The one guarded write that makes it true. What rows cost is part of the checkpoint that covers them; `makers` are
-    the stages as they are defined now."""
+    """Return the one guarded write that makes it true. What rows cost is part of the checkpoint that covers them;
+    `makers` are the stages as they are defined now."""
     settled = booked(settled, reached)
     body = journal.encode_body(
         journal.Checkpointed(
@@ -160,7 +160,7 @@ def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
 
 
 def further(item: Item) -> Item:
-    """The item once a checkpoint of it is durable: the attempts before are behind it."""
+    """Return the item once a checkpoint of it is durable: the attempts before are behind it."""
     place = move(item.place, Transition.PROGRESS, stages=item.place.stage + 1)
     return item if place == item.place else replace(item, place=place, plain=False)
 

@@ -75,8 +75,8 @@ Decision = Stays | GoesBack | Unclear
 
 
 def next_to_ask(at: int, seen: Sequence[Inspection]) -> int | None:
-    """Which output is looked at next for an item that stands at stage `at`: from there downward, as long as they do
-    not hold."""
+    """Return which output is looked at next for an item that stands at stage `at`: from there downward, as long as they
+    do not hold."""
     if not seen:
         return at - 1 if at > 0 else None
     last = seen[-1]
@@ -84,8 +84,8 @@ def next_to_ask(at: int, seen: Sequence[Inspection]) -> int | None:
 
 
 def decide(seen: Sequence[Inspection]) -> Decision:
-    """Where an item belongs. It goes back to the lowest stage whose output does not hold, so that everything that does
-    not hold is made again, provided that what this stage rests on is known to hold."""
+    """Return where an item belongs. It goes back to the lowest stage whose output does not hold, so that everything
+    that does not hold is made again, provided that what this stage rests on is known to hold."""
     verdicts = {each.stage: each for each in seen}
     failed = [each for each in seen if each.verdict is Verdict.FAILS]
     if not failed:
@@ -99,7 +99,7 @@ def decide(seen: Sequence[Inspection]) -> Decision:
 
 
 def rewound(place: ItemState, stage: int, stages: int, *, reason: str) -> ItemState:
-    """The place of an item that goes back; one that went back too often is buried instead."""
+    """Return the place of an item that goes back; one that went back too often is buried instead."""
     if place.rewinds < REWINDS:
         return move(place, Transition.REWIND, stage=stage, stages=stages, reason=reason)
     why = f"{reason} (rewound {place.rewinds} times)"
@@ -107,21 +107,21 @@ def rewound(place: ItemState, stage: int, stages: int, *, reason: str) -> ItemSt
 
 
 def may_have_been_tried(place: ItemState, *, resumed: bool) -> bool:
-    """Whether somebody may have run the handler for this item at this stage before: under another grant, in an earlier
-    attempt, or in an earlier epoch."""
+    """Return whether somebody may have run the handler for this item at this stage before: under another grant, in an
+    earlier attempt, or in an earlier epoch."""
     return resumed or place.attempt > 0 or place.epoch > 0
 
 
 def is_too_much(bad: int, looked_at: int, allowed: float) -> bool:
-    """Whether so many items would be undone that a wrong folder or database is likelier than damage. `allowed` is a
-    number of items, or a share of those looked at; a share is not judged below `limits.UNDO_ITEMS`."""
+    """Return whether so many items would be undone that a wrong folder or database is likelier than damage. `allowed`
+    is a number of items, or a share of those looked at; a share is not judged below `limits.UNDO_ITEMS`."""
     if isinstance(allowed, int):
         return bad > allowed
     return bad >= UNDO_ITEMS and bad > allowed * looked_at
 
 
 def is_enough_to_judge(looked_at: int, allowed: float) -> bool:
-    """Whether a look at so many items suffices to undo the bad ones before the others were looked at."""
+    """Return whether a look at so many items suffices to undo the bad ones before the others were looked at."""
     return isinstance(allowed, int) or allowed * looked_at >= UNDO_ITEMS or allowed >= 1
 
 
@@ -333,9 +333,9 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
                 "cancelled": r.cancelled, "pending": r.pending}  # fmt: skip
 
     def facts(self, after: int | None = None) -> bytes:
-        """What the journal keeps: canonical, with the numbers of items and never their keys. The same state of the
-        batch with the same findings gives the same bytes. `after`: the entry of another end, after which this one came
-        again."""
+        """Return what the journal keeps: canonical, with the numbers of items and never their keys. The same state of
+        the batch with the same findings gives the same bytes. `after`: the entry of another end, after which this one
+        came again."""
         listed = [[f.what.value, f.n, f.stage] for f in self.findings if f.n is not None][:FINDINGS_SEALED]
         found = {what.value: count for what, count in self.found.items() if count}
         cut = self.end if self.end in (End.STOPPED, End.CANCELLED) else None
@@ -344,7 +344,7 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
         return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads, **known})
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain values, for machines."""
+        """Return as plain values, for machines."""
         r = self.recorded
         split = {"ready": r.ready, "running": r.running, "waiting": r.waiting, "orphaned": r.orphaned}
         return {
@@ -411,7 +411,7 @@ def conclude(
     findings: Sequence[Finding],
     nothing: str = "",
 ) -> Reconciliation:
-    """The reconciliation. States that do not sum up to what was admitted are a finding of their own."""
+    """Return the reconciliation. States that do not sum up to what was admitted are a finding of their own."""
     counted, listed = dict(found), list(findings)
     if recorded.total != expected.admitted or min(getattr(recorded, name) for name in recorded.__struct_fields__) < 0:
         counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1

@@ -62,7 +62,7 @@ class Envelopes:
         return self._origin(event).batch.pipeline
 
     def make(self, event: StoredEvent) -> Envelope:
-        """The event as a CloudEvent."""
+        """Return the event as a CloudEvent."""
         origin, facts = self._origin(event), canonical.decode(event.body)
         if isinstance(facts.get("stage"), int):
             facts["stage_number"] = facts["stage"]
@@ -126,7 +126,7 @@ class Receiver(Protocol):
 
 
 def receiver(target: Target) -> Receiver:
-    """The receiver for what a user wrote."""
+    """Return the receiver for what a user wrote."""
     if callable(target):
         return Function(target)
     if isinstance(target, Path):
@@ -144,7 +144,7 @@ def receiver(target: Target) -> Receiver:
 
 
 def receivers(targets: Sequence[Target] | Target | None) -> list[Receiver]:
-    """One or several."""
+    """Return one or several."""
     if targets is None:
         return []
     several = [targets] if isinstance(targets, str | Path) or callable(targets) else list(targets)
@@ -280,7 +280,7 @@ class Function:
 
 
 def _why(error: object) -> str:
-    """What went wrong, without what it was about: a message may hold the URL."""
+    """Return what went wrong, without what it was about: a message may hold the URL."""
     if isinstance(error, OSError) and error.strerror:
         return f"{type(error).__name__}: {error.strerror}"
     return type(error).__name__ if isinstance(error, Exception) else str(error)[:200]
@@ -324,12 +324,12 @@ class Delivery:
         return len(page) == EVENTS_PAGE
 
     def left(self) -> int:
-        """How many events wait for this receiver; counted up to some number."""
+        """Return how many events wait for this receiver; counted up to some number."""
         waiting = self._outbox.events(self.at, limit=10 * EVENTS_PAGE)
         return sum(self._envelopes.pipeline_of(event) == self._pipeline for event in waiting)
 
     def _hand_over(self, events: Sequence[StoredEvent], stopping: Callable[[], bool]) -> bool:
-        """Whether all of them were taken, or it was told to stop before."""
+        """Return whether all of them were taken, or it was told to stop before."""
         last, size = time.monotonic(), self.receiver.at_once
         for some in (events[at : at + size] for at in range(0, len(events), size)):
             if stopping():
@@ -427,7 +427,7 @@ class _Courier(threading.Thread):
             self._ending.wait(wait)
 
     def _failed(self, error: Exception) -> float:
-        """How long to leave the receiver alone."""
+        """Return how long to leave the receiver alone."""
         self._failures += 1
         self._trouble = str(error) if isinstance(error, Undelivered) else type(error).__name__
         if self._failures == 1:

@@ -33,7 +33,7 @@ def lambda_handler(
     margin: Duration = "2s",
     expected: int | None = None,
 ) -> Handler:
-    """A function `(event, context)` that handles SQS messages item by item, and timer events with a run.
+    """Return a function `(event, context)` that handles SQS messages item by item, and timer events with a run.
 
     Messages that are not finished are answered as `batchItemFailures`, so that the queue delivers those again, and no
     others. A dead letter counts as handled, because it is recorded; with `fail_dead` it does not. `expected` is put on
@@ -68,7 +68,7 @@ def lambda_handler(
 
 
 def _run(pipeline: "Pipeline", batch: str | None, left: float | None) -> dict[str, Any]:
-    """A timer: go on with the batch until the time is nearly up."""
+    """Continue with the batch, for a timer, until the time is nearly up."""
     name = batch if batch is not None else pipeline.name
     if left is not None and left <= 0:
         return {"again": True, "state": "interrupted", "counts": {}}
@@ -79,8 +79,8 @@ def _run(pipeline: "Pipeline", batch: str | None, left: float | None) -> dict[st
 
 
 def _unfinished(processor: Processor, messages: Sequence[Mapping[str, Any]], *, fail_dead: bool) -> list[str]:
-    """The ids of the messages that are to be delivered again. Of a queue that keeps an order, those that follow one of
-    them in its group come again as well: they must not overtake it."""
+    """Return the ids of the messages that are to be delivered again. Of a queue that keeps an order, those that follow
+    one of them in its group come again as well: they must not overtake it."""
     failed: list[str] = []
     stuck: set[str] = set()
     for message in messages:
@@ -93,7 +93,7 @@ def _unfinished(processor: Processor, messages: Sequence[Mapping[str, Any]], *, 
 
 
 def _is_handled(processor: Processor, message: Mapping[str, Any], *, fail_dead: bool) -> bool:
-    """Whether one message has done its work. Whatever goes wrong with it concerns no other."""
+    """Return whether one message has done its work. Whatever goes wrong with it concerns no other."""
     name = message["messageId"]
     try:
         result: Processed = processor.process(_item(message))
@@ -108,7 +108,7 @@ def _is_handled(processor: Processor, message: Mapping[str, Any], *, fail_dead: 
 
 
 def _item(message: Mapping[str, Any]) -> Any:
-    """The body as JSON; what is none becomes a dead letter, for it would be none the next time as well."""
+    """Return the body as JSON; what is none becomes a dead letter, for it would be none the next time as well."""
     body = message["body"]
     try:
         return json.loads(body)
@@ -118,7 +118,7 @@ def _item(message: Mapping[str, Any]) -> Any:
 
 
 def _messages(found: Any) -> list[Mapping[str, Any]]:
-    """The messages of an event, if these are messages of a queue."""
+    """Return the messages of an event, if these are messages of a queue."""
     messages = found if isinstance(found, list) else [found]
     for each in messages:
         if not (isinstance(each, Mapping) and "body" in each and isinstance(each.get("messageId"), str)):
@@ -134,6 +134,6 @@ def _failures(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _time_left(context: Any, spare: float) -> float | None:
-    """Seconds until this call should have answered; None where nobody says."""
+    """Return seconds until this call should have answered; None where nobody says."""
     ask = getattr(context, "get_remaining_time_in_millis", None)
     return None if ask is None else max(0.0, float(ask()) / 1000 - spare)

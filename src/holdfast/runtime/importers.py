@@ -119,7 +119,7 @@ class PageMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_poller(data: bytes, what: str) -> Poller:
-    """A poller's state."""
+    """Read a poller's state."""
     plain = plain_object(data, what)
     if not {"poller_name", "checkpoint", "lease"} <= plain.keys():
         raise NotOurs(f"{what} is not a state of a poller: it has no poller_name, checkpoint and lease")
@@ -131,7 +131,7 @@ def read_poller(data: bytes, what: str) -> Poller:
 
 
 def read_checkpoint(data: bytes, what: str) -> OldCheckpoint:
-    """A checkpoint with its history, which must not contradict each other."""
+    """Read a checkpoint with its history, which must not contradict each other."""
     plain = plain_object(data, what)
     if not {"cursor", "items_processed"} <= plain.keys():
         raise NotOurs(f"{what} is not a checkpoint: it has no cursor and items_processed")
@@ -147,7 +147,7 @@ def read_checkpoint(data: bytes, what: str) -> OldCheckpoint:
 
 
 def read_pages(data: bytes, what: str) -> PageMetrics:
-    """A file of pages that are done."""
+    """Read a file of pages that are done."""
     plain = plain_object(data, what)
     if not {"stage_name", "total_pages", "page_metrics"} <= plain.keys():
         raise NotOurs(f"{what} is not a checkpoint of pages: it has no stage_name, total_pages and page_metrics")
@@ -168,7 +168,7 @@ def _convert(plain: dict[str, Any], to: type[_T], what: str) -> _T:
 
 
 def moment_of(text: str, what: str) -> float:
-    """Seconds since 1970 of a time; one that does not say its zone is refused."""
+    """Return seconds since 1970 of a time; one that does not say its zone is refused."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -182,7 +182,8 @@ def moment_of(text: str, what: str) -> float:
 
 
 def poller_cursor(said: PollerCursor, like: Cursor, what: str) -> Cursor:
-    """The cursor of a poller as one of the source: by its kind, and of the type that the source's cursors have."""
+    """Return the cursor of a poller as one of the source: by its kind, and of the type that the source's cursors
+    have."""
     base = said.kind.removesuffix(WITH_KEY)
     if base not in KINDS:
         known = ", ".join(f"{each}{WITH_KEY}" for each in KINDS)
@@ -199,7 +200,7 @@ def poller_cursor(said: PollerCursor, like: Cursor, what: str) -> Cursor:
 
 
 def like_cursor(value: Any, tiebreaker: Any, like: Cursor, what: str) -> Cursor:
-    """A cursor from plain JSON, of the sort that the source has."""
+    """Return a cursor from plain JSON, of the sort that the source has."""
     tie: Any = tiebreaker
     if isinstance(tie, dict) and not isinstance(like.tiebreaker, dict) and len(tie) == 1:
         tie = next(iter(tie.values()))
@@ -245,7 +246,7 @@ class ImportedPages(Plain):
 
 
 def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> PageMetrics:
-    """The file of pages, if it belongs to this pipeline: the stage, the folder, and the number of pages."""
+    """Return the file of pages, if it belongs to this pipeline: the stage, the folder, and the number of pages."""
     pages = read_pages(data, str(file))
     stage = next((each for each in pipeline.stages if each.name == pages.stage_name), None)
     if stage is None:
@@ -310,7 +311,7 @@ class ImportPlan:
     told: tuple[str, ...]
 
     def notes(self, by: Actor) -> Iterator[bytes]:
-        """The history as bodies of journal entries."""
+        """Yield the history as bodies of journal entries."""
         for start in range(0, len(self.history), HISTORY_AT_ONCE):
             some = {"history": self.history[start : start + HISTORY_AT_ONCE], "from": start}
             yield journal.encode_body(journal.Acted(reason=by.reason, note=canonical.encode(some)))
@@ -326,7 +327,7 @@ class ImportPlan:
 
 
 def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: float) -> ImportPlan:
-    """The state of a poller: one cursor, and a lease whose token every fence of ours is above."""
+    """Return the state of a poller: one cursor, and a lease whose token every fence of ours is above."""
     state = read_poller(data, name)
     expires = state.expires
     if expires is not None and expires > now:
@@ -374,14 +375,14 @@ def from_checkpoints(
 
 
 def ranges_of(scan: SourceWalk) -> list[tuple[str | int, Span]]:
-    """The partitions that the scan has."""
+    """Return the partitions that the scan has."""
     if getattr(scan, "follow", False):
         return [(FOLLOW, Span())]
     return list(enumerate(scan.source.split(scan.partitions)))
 
 
 def sample(source: Readable, span: Span, what: str) -> Cursor:
-    """A cursor of this source, which tells its kind and types: that of the first row."""
+    """Return a cursor of this source, which tells its kind and types: that of the first row."""
     for page in source.read(span.after, span.until):
         if len(page.rows):
             return page.after(1)
@@ -394,7 +395,7 @@ def sample(source: Readable, span: Span, what: str) -> Cursor:
 
 
 def after_rows(source: Readable, span: Span, rows: int, what: str) -> Cursor | None:
-    """The cursor after so many rows of a range, found by reading them."""
+    """Return the cursor after so many rows of a range, found by reading them."""
     if rows == 0:
         return None
     left = rows
@@ -421,7 +422,7 @@ def _checkpoint(scan: SourceWalk, said: OldCheckpoint, span: Span, key: Any, nam
 
 
 def _accumulated(scan: SourceWalk, value: Any, name: str) -> bytes | None:
-    """What was accumulated, if the handler can go on with it."""
+    """Return what was accumulated, if the handler can go on with it."""
     handler = stage_of(scan).handler
     if value is None:
         return None

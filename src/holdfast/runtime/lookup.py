@@ -12,7 +12,7 @@ from holdfast.stores.base import Store, each_item, find_item
 
 
 def batch_named(store: Store, name: str) -> Batch:
-    """The batch of that name."""
+    """Return the batch of that name."""
     found = store.batches(name)
     if not found:
         known = [batch.name for batch in reversed(store.batches())]
@@ -21,7 +21,7 @@ def batch_named(store: Store, name: str) -> Batch:
 
 
 def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:
-    """The item with that key, or `#7` for the item with that number."""
+    """Return the item with that key, or `#7` for the item with that number."""
     text = canonical.key_text(name)
     number = find_item(store, batch.id, text)
     if number is None and text.startswith("#") and text[1:].isdigit():
@@ -34,12 +34,12 @@ def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:
 
 
 def item_of(store: Store, batch: Batch, number: int) -> StoredItem | None:
-    """The item with that number, if there is one."""
+    """Return the item with that number, if there is one."""
     return next(iter(store.items(batch.id, lo=number, hi=number + 1, limit=1)), None)
 
 
 def stage_numbered(batch: Batch, which: str | int) -> int:
-    """The index of a stage, from its name or its index."""
+    """Return the index of a stage, from its name or its index."""
     names = course.stage_names(batch)
     if isinstance(which, str) and which in names:
         return names.index(which)
@@ -51,7 +51,7 @@ def stage_numbered(batch: Batch, which: str | int) -> int:
 
 
 def stage_title(names: Sequence[str], stage: int) -> str:
-    """The name of a stage for people; an item that passed the last one stands at the end."""
+    """Return the name of a stage for people; an item that passed the last one stands at the end."""
     return names[stage] if stage < len(names) else "end"
 
 

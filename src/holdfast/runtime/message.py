@@ -94,7 +94,7 @@ def describe_item(
     stored: StoredItem, stages: list[Stage], *, state: str | None = None, output: Any = None, why: str = "",
     due: float | None = None,
 ) -> Processed:  # fmt: skip
-    """The answer for an item as it is stored; `state` where that says more than what is stored."""
+    """Return the answer for an item as it is stored; `state` where that says more than what is stored."""
     place = stored.place
     stage = stages[place.stage].name if place.stage < len(stages) else ""
     return Processed(
@@ -104,7 +104,7 @@ def describe_item(
 
 
 def output_of_item(store: Store, batch: Batch, stored: StoredItem, stages: list[Stage]) -> Any:
-    """The recorded output of the last stage, validated. Raises as `value_of`."""
+    """Return the recorded output of the last stage, validated. Raises as `value_of`."""
     last = len(stages) - 1
     outputs = store.outputs(batch.id, lo=stored.n, hi=stored.n + 1, stage=last, limit=1)
     if not outputs:
@@ -124,7 +124,7 @@ class Inline:
         self._at_work: asyncio.Task[Any] | None = None
 
     def run(self, runner: StageRunner, work: Assignment, deadline: Deadline) -> Outcome | None:
-        """The outcome of the item; None where it was not begun, or did not end before the deadline."""
+        """Return the outcome of the item; None where it was not begun, or did not end before the deadline."""
         stage = runner.stage
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
@@ -282,8 +282,8 @@ class Processor(Handover):
     # -- finding it ---------------------------------------------------------------------------------------------
 
     def _open(self, name: str, key: KeyFrom) -> Batch:
-        """The batch. Whether its code changed is a question for the next run: instances of two versions may be at work
-        on it, and each would change it back."""
+        """Return the batch. Whether its code changed is a question for the next run: instances of two versions may be
+        at work on it, and each would change it back."""
         known = find_batch(self.store, name)
         self.key = definition.remembered_key(known, key, "key")
         described = definition.describe(
@@ -320,7 +320,7 @@ class Processor(Handover):
         return stored
 
     def _looked_over(self, n: ItemNo) -> StoredItem:
-        """The item as it stands, after the files it rests on were looked at: what is gone is made again."""
+        """Return the item as it stands, after the files it rests on were looked at: what is gone is made again."""
         stored = self.stored(n)
         looks = stored.place.state in (State.DONE, State.PENDING, State.SKIPPED) and keeps_outputs(stored.place)
         if not looks or not any(stage.sink for stage in self.stages):
@@ -385,8 +385,8 @@ class Processor(Handover):
                 _begun.add(stage)
 
     def has_time(self, stage: int) -> bool:
-        """Whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at all:
-        what takes longer than all the time there is would never be begun."""
+        """Return whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at
+        all: what takes longer than all the time there is would never be begun."""
         return self.deadline.has_time(time.monotonic(), max(LEAST_SECONDS, self._slowest.get(stage, 0.0)))
 
     # -- committing ---------------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ class Processor(Handover):
         return describe_item(stored, self.stages, state=WAITING, due=due, why=why)
 
     def _not_ours(self, stored: StoredItem, idle: Idle) -> Processed:
-        """Why there was nothing to claim."""
+        """Return why there was nothing to claim."""
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         if idle.held:
@@ -451,7 +451,7 @@ class Processor(Handover):
         return describe_item(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
 
     def _cancelled(self, stored: StoredItem) -> Processed:
-        """The batch is over, and nobody has the item in hand: put on record that it is cancelled, as a run does."""
+        """Put on record that the item is cancelled, as a run does: its batch is over, and nobody has it in hand."""
         batch = lookup.batch_named(self.store, self.batch.name)
         steer.clear_one(self.store, batch, stored, actor=self.owner)
         self._has_written = True

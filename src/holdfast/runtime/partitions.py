@@ -94,7 +94,7 @@ def cost_words(said: journal.Spend) -> str:
 
 
 def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[PastCheckpoint]:
-    """The checkpoints of one range, or of all, oldest first; read as a stream."""
+    """Yield the checkpoints of one range, or of all, oldest first; read as a stream."""
     chunks = store.chunks(batch.id)
     if n is not None:
         return (past for entry in forward_of(store, chunks, n) for past in _told(entry) if past.n == n)
@@ -103,7 +103,7 @@ def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[PastCh
 
 
 def last_two(store: Store, chunks: list[Chunk], n: int) -> list[PastCheckpoint]:
-    """The newest checkpoint of a range and the one before it, as far as there are any."""
+    """Return the newest checkpoint of a range and the one before it, as far as there are any."""
     found: list[PastCheckpoint] = []
     for entry in backward_of(store, chunks, n):
         found += [past for past in _told(entry) if past.n == n]
@@ -162,13 +162,13 @@ def rows_handled(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> int:
 
 
 def payload_of(span: Span) -> dict[str, Any]:
-    """A range as an item."""
+    """Return a range as an item."""
     plain = {"after": _plain(span.after), "until": _plain(span.until), "rows": span.rows}
     return plain if span.identity is None else {**plain, "identity": span.identity}
 
 
 def span_of(payload: bytes) -> Span:
-    """The range that an item is."""
+    """Return the range that an item is."""
     plain = msgspec.json.decode(payload)
     after, until = plain["after"], plain["until"]
     return Span(
@@ -199,7 +199,7 @@ class PartitionLease:
 
 
 def source_of(batch: Batch) -> Any:
-    """What the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
+    """Return what the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
     if (found := _source(batch)) is None:
         raise UsageError(
             f"batch {batch.name!r} is not a scan, its items have no cursors: see `{command('show', batch.name)}`"
@@ -213,7 +213,7 @@ def _source(batch: Batch) -> Any:
 
 
 def standings(store: Store, batch: Batch, partition: str | None = None) -> Iterator[Standing]:
-    """Every range of the scan as it stands, or the one that is named; rows that were buried are none."""
+    """Yield every range of the scan as it stands, or the one that is named; rows that were buried are none."""
     source_of(batch)
     if partition is None:
         items = each_item(store, batch.id, kind=Kind.PARTITIONS)
@@ -228,7 +228,7 @@ def standings(store: Store, batch: Batch, partition: str | None = None) -> Itera
 
 
 def expected_rows(store: Store, batch: Batch) -> int | None:
-    """How many rows all partitions have together; None where that is not known of one."""
+    """Return how many rows all partitions have together; None where that is not known of one."""
     parts = (_borders(item) for item in each_item(store, batch.id, kind=Kind.PARTITIONS))
     found = [within[2] for within in parts if within is not None]
     return None if any(rows is None for rows in found) else sum(rows for rows in found if rows is not None)
@@ -240,7 +240,7 @@ def is_partition(store: Store, batch: Batch, item: StoredItem) -> bool:
 
 
 def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
-    """An item as it stands that is a partition of a scan; None if it is none."""
+    """Return an item as it stands that is a partition of a scan; None if it is none."""
     return _standing(store, batch, item) if is_partition(store, batch, item) else None
 
 
@@ -265,17 +265,17 @@ def _borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None
 
 
 def identity_of(at: Standing) -> Any:
-    """What the source was like when it was divided into ranges; None where it cannot tell."""
+    """Return what the source was like when it was divided into ranges; None where it cannot tell."""
     return canonical.decode(at.payload).get("identity")
 
 
 def chunk_of(chunks: Sequence[Chunk], n: int) -> Chunk:
-    """The chunk that holds the item."""
+    """Return the chunk that holds the item."""
     return next(chunk for chunk in chunks if chunk.lo <= n < chunk.hi)
 
 
 def lease_of(store: Store, chunk: Chunk) -> PartitionLease:
-    """Who holds the chunk. When it was last renewed follows from how long it was granted for."""
+    """Return who holds the chunk. When it was last renewed follows from how long it was granted for."""
     if chunk.owner is None:
         return PartitionLease(
             owner=None, fence=chunk.fence, acquired_at=None, heartbeat_at=None, expires_at=None, is_live=False

@@ -94,7 +94,8 @@ class Pipeline(PipelineDefinition):
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, *, key: KeyFrom = None,
              workers: int = 16, verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
              on_code_change: OnCodeChange | None = None) -> Plan:  # fmt: skip
-        """What a run would do with every item, and why, with a forecast of time and money. Nothing is changed."""
+        """Return what a run would do with every item, and why, with a forecast of time and money. Nothing is
+        changed."""
         options = self._options(
             batch,
             key,
@@ -168,11 +169,11 @@ class Pipeline(PipelineDefinition):
         return lookup.batch_named(self.store, check_name(batch if batch is not None else self.name, "batch"))
 
     def results(self, batch: str | None = None) -> Iterator[Result]:
-        """The results of a batch, in the order of its items: `.key` and `.output`, validated."""
+        """Yield the results of a batch, in the order of its items: `.key` and `.output`, validated."""
         return self.report(batch).results()
 
     def report(self, batch: str | None = None) -> Report:
-        """How the batch stands, without running anything."""
+        """Return how the batch stands, without running anything."""
         return Report.of(self, check_name(batch if batch is not None else self.name, "batch"))
 
     def recover(
@@ -195,7 +196,7 @@ class Pipeline(PipelineDefinition):
         return recover(self, found, by, batch=name, key=key, identity=identity, moved=set_aside)
 
     def _options(self, batch: str | None, key: KeyFrom, **said: Any) -> Options:
-        """What was said, checked; the pipeline must have something to run."""
+        """Return what was said, checked; the pipeline must have something to run."""
         name = check_name(batch if batch is not None else self.name, "batch")
         if not self.stages:
             raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
@@ -203,7 +204,7 @@ class Pipeline(PipelineDefinition):
 
 
 def _by(actor: str, reason: str) -> Actor:
-    """Who acts from Python: this process, unless somebody is named."""
+    """Return who acts from Python: this process, unless somebody is named."""
     return Actor(name=_actor(actor), reason=reason)
 
 

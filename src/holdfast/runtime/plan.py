@@ -90,7 +90,7 @@ class Plan(Plain):
         return {str(fate): found[fate] for fate in PlannedFate}
 
     def count(self, fate: str, reason: str | None = None) -> int:
-        """How many items have that fate, for that reason."""
+        """Return how many items have that fate, for that reason."""
         return sum(row.count for row in self.rows if row.fate == fate and reason in (None, row.reason))
 
     @property
@@ -161,7 +161,7 @@ class PlanTally:
         self._counts[outlook] += count
 
     def lacks_examples(self, outlook: PlannedItem) -> int:
-        """How many keys more may be shown."""
+        """Return how many keys more may be shown."""
         return EXAMPLES - len(self._examples.get(outlook, ()))
 
     def show(self, outlook: PlannedItem, keys: Sequence[Key]) -> None:
@@ -173,7 +173,7 @@ class PlanTally:
             self._examples[outlook].remove(key)
 
     def work(self, stages: int) -> dict[int, int]:
-        """How many items would be run at each stage."""
+        """Return how many items would be run at each stage."""
         found: Counter[int] = Counter()
         for seen, count in self._counts.items():
             if seen.fate in (PlannedFate.RUN, PlannedFate.REWIND, PlannedFate.ADOPT):
@@ -194,7 +194,7 @@ GROUP = 2_000
 
 
 def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[Any] | None) -> Plan:
-    """What a run with these options would do with these items."""
+    """Return what a run with these options would do with these items."""
     store = pipeline.store_if_there()
     known = find_batch(store, options.batch) if store is not None else None
     if known is None and items is None:
@@ -251,7 +251,8 @@ class _Planner:
         self.staged = [_has_staged(stage.sink) for stage in self.stages]
 
     def _look_at_code(self, described: bytes) -> changes.StageChange | None:
-        """The first stage that changed, where that matters: it is run again, or it is told how many passed it."""
+        """Return the first stage that changed, where that matters: it is run again, or it is told how many passed
+        it."""
         self.reruns = False
         self.makers: changed_code.Makers | None = None
         try:
@@ -266,7 +267,7 @@ class _Planner:
         return found.changes[0]
 
     def _goes_back_to(self, item: StoredItem) -> int | None:
-        """The stage that changed since an item passed it, where that is run again."""
+        """Return the stage that changed since an item passed it, where that is run again."""
         other = self.makers.other(item) if self.makers is not None and self.reruns else None
         return None if other is None else other.index
 
@@ -284,11 +285,11 @@ class _Planner:
                 self.passed += self.makers is not None and self.makers.other(item) is not None
 
     def _is_plainly_done(self, chunk: Chunk) -> bool:
-        """Whether all of it is done, so that there is nothing to look at but files."""
+        """Return whether all of it is done, so that there is nothing to look at but files."""
         return chunk.counts.done == chunk.size and self.options.verify != "full" and self.change is None
 
     def _with_bad_files(self, chunk: Chunk) -> set[ItemNo]:
-        """Items of which a file is gone or another: the short way for what is done, which is most of it."""
+        """Return items of which a file is gone or another: the short way for what is done, which is most of it."""
         bad: set[ItemNo] = set()
         for lo in range(chunk.lo, chunk.hi, PAGE):
             outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
@@ -306,7 +307,7 @@ class _Planner:
             self.tally.show(self.done, [item.key for item in some if item.n not in bad][:wanted])
 
     def _pages(self, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
-        """Every item with its outputs, as far as those are wanted."""
+        """Yield every item with its outputs, as far as those are wanted."""
         wanted = self.verifies or any(self.staged)
         for lo in range(chunk.lo, chunk.hi, PAGE):
             hi = min(lo + PAGE, chunk.hi)
@@ -340,8 +341,8 @@ class _Planner:
         )  # fmt: skip
 
     def _bad(self, item: StoredItem, valid: list[Output], digests: dict[tuple[int, int], bytes]) -> int | None:
-        """The stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and what
-        cannot be told, is told once, before the source is read."""
+        """Return the stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and
+        what cannot be told, is told once, before the source is read."""
         seen = recheck.past_of(item, valid, fence=0)
         decision = self.inspector.look_over(seen, full=self.options.verify == "full", digests=digests)
         self._count_looked_at(item, decision)
@@ -366,7 +367,7 @@ class _Planner:
             self.example = self.example or (item.key, decision.why)
 
     def _waits(self, item: StoredItem, outputs: Sequence[Output]) -> bool:
-        """Whether an output of its next stage was made by a run that could not record it."""
+        """Return whether an output of its next stage was made by a run that could not record it."""
         at = item.place.stage
         sink = self.stages[at].sink
         if sink is None or not self.staged[at]:
@@ -381,8 +382,8 @@ class _Planner:
         return found is not None
 
     def _finds(self, item: StoredItem, outputs: Sequence[Output], *, resumed: bool) -> bool:
-        """Whether the adopter of its next stage finds an output that counts. It is asked where a run would ask it, and
-        only for a full look: it is the user's, and may take its time."""
+        """Return whether the adopter of its next stage finds an output that counts. It is asked where a run would ask
+        it, and only for a full look: it is the user's, and may take its time."""
         at = item.place.stage
         asks = self.options.verify == "full" and self.stages[at].adopter is not None
         if not asks or not may_have_been_tried(item.place, resumed=resumed):

@@ -70,7 +70,7 @@ class Recovery(Plain):
 
 
 def is_damaged(path: Path) -> str | None:
-    """Why the store at a path cannot be used, or None if it can, or if there is none."""
+    """Return why the store at a path cannot be used, or None if it can, or if there is none."""
     if not path.exists() and not Path(f"{filesystem.behind(path)}-wal").exists():
         return None
     try:
@@ -150,7 +150,7 @@ def recover(
 def preview(
     pipeline: "PipelineDefinition", items: Iterable[Any], *, batch: str, key: KeyFrom, identity: Identity = "key"
 ) -> Recovery:
-    """What `recover` would find. It is done in a store that is thrown away: nothing else is written."""
+    """Return what `recover` would find. It is done in a store that is thrown away: nothing else is written."""
     path = pipeline.store_path
     if path is None or is_damaged(path) is None:
         there = pipeline.store_if_there()
@@ -204,7 +204,7 @@ class _Finder:
         return why
 
     def _look(self, item: StoredItem, index: int) -> Change | str | None:
-        """The change that records an output of a stage; why it does not count; None where there is none."""
+        """Return the change that records an output of a stage; why it does not count; None where there is none."""
         stage = self._stages[index]
         if stage.sink is None:
             return None

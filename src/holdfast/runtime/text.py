@@ -18,7 +18,7 @@ def many(count: int, noun: str, plural: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """The text with everything that is not printed shown as an escape; line ends and tabs stay. What comes from
+    """Return the text with everything that is not printed shown as an escape; line ends and tabs stay. What comes from
     outside cannot give orders to a terminal then."""
     if text.isprintable():
         return text
@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """The text without line ends, cut where it is long."""
+    """Return the text without line ends, cut where it is long."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
@@ -48,7 +48,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 
 def seconds(value: Duration, what: str = "duration") -> float:
-    """The seconds in `"1h30m"`, `"250ms"`, 90 or a timedelta."""
+    """Return the seconds in `"1h30m"`, `"250ms"`, 90 or a timedelta."""
     if isinstance(value, timedelta):
         found = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -63,7 +63,7 @@ def seconds(value: Duration, what: str = "duration") -> float:
 
 
 def moment(value: Duration | datetime, what: str = "deadline") -> float:
-    """When a deadline ends, on the monotonic clock: after a duration, or at a moment with a time zone."""
+    """Return when a deadline ends, on the monotonic clock: after a duration, or at a moment with a time zone."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(f"{what}={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
@@ -74,7 +74,7 @@ def moment(value: Duration | datetime, what: str = "deadline") -> float:
 
 
 def in_words(value: float) -> str:
-    """A duration for people: `1 h 05 min`, `3.2 s`."""
+    """Return a duration for people: `1 h 05 min`, `3.2 s`."""
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -85,17 +85,17 @@ def in_words(value: float) -> str:
 
 
 def brief(value: float) -> str:
-    """The same, with milliseconds below a second: `35 ms`."""
+    """Return the same, with milliseconds below a second: `35 ms`."""
     return in_words(value) if value >= 1 else f"{value * 1000:.0f} ms"
 
 
 def when(at: float) -> str:
-    """A moment for people, in UTC."""
+    """Return a moment for people, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def to_the_millisecond(at: float) -> str:
-    """A moment of an event, in UTC."""
+    """Return a moment of an event, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
@@ -175,5 +175,5 @@ def naming_store(text: str, store: str) -> str:
 
 
 def in_utc(at: float) -> str:
-    """A moment for people and for the journal."""
+    """Return a moment for people and for the journal."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds" if at % 1 else "seconds")

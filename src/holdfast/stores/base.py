@@ -108,7 +108,7 @@ class Store(Protocol):
         ...
 
     def open_batch(self, name: str, pipeline: str, definition: bytes, *, actor: str) -> Batch:
-        """The batch of that name, made if it is missing.
+        """Return the batch of that name, made if it is missing.
 
         Guard: the name is unique.
         Guarantee: two callers at once get the same batch; a new definition of a known batch is journalled. The event
@@ -138,7 +138,7 @@ class Store(Protocol):
         ...
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
-        """Which of some items the batch has, by their keys: index -> (number, whether the payload is the same).
+        """Return which of some items the batch has, by their keys: index -> (number, whether the payload is the same).
 
         Guarantee: nothing is changed; what `add_items` would say about keys that are in the store already.
         Raises: UsageError if the batch is unknown.
@@ -160,8 +160,8 @@ class Store(Protocol):
         ...
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
-        """The pending items of a claim with the input of their stage, in order, from `after` on. Where `claim` grants
-        several chunks at once, its range may be that of some that stand one behind the other."""
+        """Return the pending items of a claim with the input of their stage, in order, from `after` on. Where `claim`
+        grants several chunks at once, its range may be that of some that stand one behind the other."""
         ...
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -237,7 +237,7 @@ class Store(Protocol):
     def items(
         self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None, limit: int = 1000
     ) -> list[StoredItem]:
-        """Items with their place and payload, in order, from `lo` up to `hi`."""
+        """Return items with their place and payload, in order, from `lo` up to `hi`."""
         ...
 
     def outputs(
@@ -247,7 +247,7 @@ class Store(Protocol):
         ...
 
     def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
-        """How far the items have been read that are ranges of a source, in order; those that have begun."""
+        """Return how far the items have been read that are ranges of a source, in order; those that have begun."""
         ...
 
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
@@ -297,11 +297,11 @@ class TellsHistory(Protocol):
     """What a store can tell about itself that can be set back, or lose rows, behind its own back."""
 
     def set_back(self) -> SetBack | None:
-        """When it was seen that it had been set back; None if it never was."""
+        """Return when it was seen that it had been set back; None if it never was."""
         ...
 
     def flaws(self) -> list[tuple[int, str]]:
-        """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
+        """Return what is wrong with the rows of batches, by the number of the batch, where no chain tells."""
         ...
 
 
@@ -378,7 +378,7 @@ def _runs_of(chunks: Sequence[Chunk], kind: Kind) -> Iterator[tuple[ItemNo, Item
 def each_output(
     store: Store, batch: BatchId, *, stage: int | None = None, lo: int = 0, hi: int | None = None
 ) -> Iterable[Output]:
-    """Every output, read in pages. A page may end between two stages of an item: that item is read again."""
+    """Yield every output, read in pages. A page may end between two stages of an item: that item is read again."""
     while True:
         page = store.outputs(batch, lo=lo, hi=hi, stage=stage, limit=OUTPUT_PAGE)
         if len(page) < OUTPUT_PAGE:
@@ -389,7 +389,7 @@ def each_output(
 
 
 def each_checkpoint(store: Store, batch: BatchId, *, lo: int = 0, hi: int | None = None) -> Iterable[Checkpoint]:
-    """Every checkpoint, read in pages."""
+    """Yield every checkpoint, read in pages."""
     while True:
         page = store.checkpoints(batch, lo=lo, hi=hi)
         yield from page
@@ -399,8 +399,8 @@ def each_checkpoint(store: Store, batch: BatchId, *, lo: int = 0, hi: int | None
 
 
 def each_entry(store: Store, chain: int, *, after: int = 0, upto: int | None = None) -> Iterator[Entry]:
-    """Every entry of a chain after one number and up to another, read in small pages: the entry of one large group of
-    items has half a megabyte."""
+    """Yield every entry of a chain after one number and up to another, read in small pages: the entry of one large
+    group of items has half a megabyte."""
     while upto is None or after < upto:
         limit = ENTRIES_AT_A_TIME if upto is None else min(ENTRIES_AT_A_TIME, upto - after)
         page = store.entries(chain, after=after, limit=limit)
@@ -412,8 +412,8 @@ def each_entry(store: Store, chain: int, *, after: int = 0, upto: int | None = N
 
 
 def newest_entries(store: Store, chain: int, upto: int, *, least: int = 0) -> Iterator[Entry]:
-    """The entries of a chain from that number back to its first, or to the one after `least`: the last one alone and
-    then in small pages, and no more of them than are asked for: a bucket reads each. `upto`: the number of its last
+    """Yield the entries of a chain from that number back to its first, or to the one after `least`: the last one alone
+    and then in small pages, and no more of them than are asked for: a bucket reads each. `upto`: the number of its last
     entry, which its batch or chunk knows."""
     size = 1
     while upto > least:
@@ -423,14 +423,15 @@ def newest_entries(store: Store, chain: int, upto: int, *, least: int = 0) -> It
 
 
 def further(url: str, last: int, least: int) -> int:
-    """Where a page ended. Rows out of order, in a file that was damaged, would otherwise be read round and round."""
+    """Return where a page ended. Rows out of order, in a file that was damaged, would otherwise be read round and
+    round."""
     if last < least:
         raise Damaged(f"{url}: its rows are out of order, so it is damaged: put back a backup of it")
     return last
 
 
 def lineage(chunks: Sequence[Chunk], n: int) -> list[Chunk]:
-    """The chunk that holds the item, after the chunks it was cut from, oldest first."""
+    """Return the chunk that holds the item, after the chunks it was cut from, oldest first."""
     by_id: dict[ChunkId, Chunk] = {chunk.id: chunk for chunk in chunks}
     chunk = next((c for c in chunks if c.lo <= n < c.hi), None)
     found: list[Chunk] = []

@@ -93,7 +93,7 @@ def overheard(hook: Hook) -> Iterator[None]:
 
 
 def parse(spec: str) -> Hook:
-    """The hook for `point:hit:mode`, such as `commit.written:3:kill`."""
+    """Return the hook for `point:hit:mode`, such as `commit.written:3:kill`."""
     said = spec.split(":", 2)
     point, hit, mode = (*said, *("", "1", "kill")[len(said) :])
     if point not in POINTS or mode not in MODES or not hit.isdigit() or int(hit) < 1:

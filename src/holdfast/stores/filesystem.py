@@ -17,7 +17,8 @@ NO_PLACE = frozenset({
 
 
 def kind_of(path: Path) -> str:
-    """The type of the file system that holds the path (or its nearest existing parent); `unknown` where unreadable."""
+    """Return the type of the file system that holds the path (or its nearest existing parent); `unknown` where
+    unreadable."""
     target = behind(path).absolute()
     while not is_there(target) and target != target.parent:
         target = target.parent
@@ -43,12 +44,12 @@ def network_of(path: Path) -> str:
 
 
 def is_network(kind: str) -> bool:
-    """Whether files there may be shared with other hosts."""
+    """Return whether files there may be shared with other hosts."""
     return kind in NETWORK
 
 
 def is_there(path: Path) -> bool:
-    """Whether this user can see something at the path."""
+    """Return whether this user can see something at the path."""
     try:
         return path.exists()
     except PermissionError:

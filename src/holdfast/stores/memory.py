@@ -226,7 +226,7 @@ class MemoryStore:
         return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
 
     def _claimable(self, want: ClaimRequest, now: float) -> Chunk | None:
-        """What is free or expired, waiting chunks first; failing that, what a dead process holds."""
+        """Return what is free or expired, waiting chunks first; failing that, what a dead process holds."""
         if want.only is not None:
             chunks = [chunk_of(self, want.batch, want.only)]
         else:
@@ -239,7 +239,7 @@ class MemoryStore:
         return lease.first(free)
 
     def _affordable(self, want: ClaimRequest, now: float) -> int | None:
-        """What a grant that ended without a release had set aside is free again: its owner spends no more."""
+        """Return what a grant that ended without a release had set aside is free again: its owner spends no more."""
         if want.cap is None:
             return None
         chunks = self.chunks(want.batch)
@@ -307,7 +307,8 @@ class MemoryStore:
         return settle.guard_of(chunk, sealed=self._batches[chunk.batch].sealed_at is not None)
 
     def _advanced(self, commits: Sequence[Commit]) -> list[tuple[Commit, Chunk]]:
-        """Every commit with its chunk as it will be, one after the other: nothing is written if one makes no sense."""
+        """Return every commit with its chunk as it will be, one after the other: nothing is written if one makes no
+        sense."""
         chunks, found = dict[ChunkId, Chunk](), list[tuple[Commit, Chunk]]()
         for commit in commits:
             chunk = chunks.get(commit.chunk, self._chunks[commit.chunk])
@@ -358,7 +359,7 @@ class MemoryStore:
             return changed
 
     def _was_done(self, act: Act, chunks: list[Chunk]) -> bool:
-        """Whether its id is in the chains of the chunks, or of those that they were cut from."""
+        """Return whether its id is in the chains of the chunks, or of those that they were cut from."""
         every = self.chunks(act.batch)
         chains = {before.id for chunk in chunks for before in lineage(every, chunk.lo)}
         entries = (entry for chain in chains for entry in self._entries.get(chain, []))
@@ -403,7 +404,7 @@ class MemoryStore:
     # -- helpers ------------------------------------------------------------------------------------------------
 
     def _place(self, batch: BatchId, n: ItemNo) -> ItemState:
-        """The stored place, or where the outputs say the item stands."""
+        """Return the stored place, or where the outputs say the item stands."""
         place = self._places.get((batch, n))
         if place is not None:
             return place

@@ -25,7 +25,8 @@ Factory = Callable[..., Store]
 
 
 def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
-    """The store at a path or URL; without one, at $HOLDFAST_STORE, else `.holdfast/state.db` in this directory."""
+    """Return the store at a path or URL; without one, at $HOLDFAST_STORE, else `.holdfast/state.db` in this
+    directory."""
     where = _named(where)
     if not isinstance(where, str | Path):
         return where
@@ -57,14 +58,14 @@ def preload(where: "str | Path | Store | None" = None) -> None:
 
 
 def path_of(where: "str | Path | Store | None" = None) -> Path | None:
-    """The file in which a store is or would be; None where it is in memory, in a bucket, or open already."""
+    """Return the file in which a store is or would be; None where it is in memory, in a bucket, or open already."""
     where = _named(where)
     is_file = isinstance(where, str | Path) and not is_bucket(where) and _factory_of(str(where)) is None
     return _path(str(where)) if is_file else None
 
 
 def is_there(where: "str | Path | Store | None" = None) -> bool:
-    """Whether there is a store to be opened; nothing is made."""
+    """Return whether there is a store to be opened; nothing is made."""
     where = _named(where)
     if not isinstance(where, str | Path):
         return True
@@ -77,7 +78,7 @@ def is_there(where: "str | Path | Store | None" = None) -> bool:
 
 
 def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
-    """What a store can do, told without opening it."""
+    """Return what a store can do, told without opening it."""
     where = _named(where)
     if not isinstance(where, str | Path):
         return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
@@ -89,13 +90,13 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
 
 
 def is_bucket(where: "str | Path | Store | None" = None) -> bool:
-    """Whether a store is named that is in a bucket, or in a directory that is used like one."""
+    """Return whether a store is named that is in a bucket, or in a directory that is used like one."""
     where = _named(where)
     return isinstance(where, str) and base.is_place(where)
 
 
 def bucket_at(url: str) -> Bucket:
-    """The bucket of a URL; nothing is asked of it yet."""
+    """Return the bucket of a URL; nothing is asked of it yet."""
     place = base.place_of(url)
     if place.scheme == base.FILE:
         if kind := filesystem.network_of(Path(place.path)):
@@ -157,7 +158,7 @@ def _named(where: "str | Path | Store | None") -> "str | Path | Store":
 
 
 def _path(text: str) -> Path | None:
-    """The file that a path or URL names; None for a store in memory."""
+    """Return the file that a path or URL names; None for a store in memory."""
     scheme, colon, rest = text.partition(":")
     if text in ("memory:", "memory://"):
         return None
@@ -171,7 +172,7 @@ def _path(text: str) -> Path | None:
 
 
 def _of_sqlite(rest: str) -> Path:
-    """The file of a `sqlite:` URL, read as everywhere in Python: `sqlite:///state.db` is in this folder, and
+    """Return the file of a `sqlite:` URL, read as everywhere in Python: `sqlite:///state.db` is in this folder, and
     `sqlite:////srv/state.db` is a whole path. It used to mean `/state.db`: where only that is there, nobody guesses."""
     if not rest.startswith("//"):
         return Path(rest).expanduser()

@@ -17,14 +17,14 @@ IsDead = Callable[[str], bool]
 
 
 def new_owner() -> str:
-    """A name for this process, never used before."""
+    """Return a name for this process, never used before."""
     return "/".join(
         [_host(), _boot(), _namespace(), str(os.getpid()), _start_of(os.getpid()) or "?", secrets.token_hex(4)]
     )
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process of that name is known to have ended."""
+    """Return whether the process of that name is known to have ended."""
     parts = owner.split("/")
     if len(parts) != 6 or "?" in parts[1:5]:
         return False
@@ -40,7 +40,7 @@ def is_live(chunk: Chunk, now: float, is_dead: IsDead = is_dead) -> bool:
 
 
 def short(owner: str) -> str:
-    """The owner for people: host and pid."""
+    """Return the owner for people: host and pid."""
     parts = owner.split("/")
     return f"{parts[0]} pid {parts[3]}" if len(parts) == 6 else owner
 
@@ -67,7 +67,7 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """The start time of a running process in clock ticks; None when there is none, or it is a zombie."""
+    """Return the start time of a running process in clock ticks; None when there is none, or it is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:

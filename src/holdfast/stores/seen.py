@@ -28,7 +28,7 @@ class SeenKeys:
             self._db.execute(statement).fetchall()
 
     def look(self, items: Sequence[NewItem]) -> list[KeySight]:
-        """One for each item; from now on they are seen."""
+        """Return one for each item; from now on they are seen."""
         if not items:
             return []
         keys = [_number(b"key", item, b"") for item in items]

@@ -284,7 +284,7 @@ class Comparison(RuleBasedStateMachine):
 
 
 def comparison(make_store: MakeStore) -> type[Comparison]:
-    """The machine for a store; its `TestCase` is what pytest runs, `TestCase.settings` how much."""
+    """Return the machine for a store; its `TestCase` is what pytest runs, `TestCase.settings` how much."""
     return type("StoreComparison", (Comparison,), {"make_store": staticmethod(make_store)})
 
 

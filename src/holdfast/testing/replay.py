@@ -90,7 +90,7 @@ class Story(msgspec.Struct):
 
 
 def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
-    """The story of a batch; raises Violation or ChainBroken where it cannot be true."""
+    """Return the story of a batch; raises Violation or ChainBroken where it cannot be true."""
     return _Teller(store, _batch(store, batch), policies).tell()
 
 
@@ -312,7 +312,7 @@ class _Teller:
         link.blame, link.progressed = blame, False
 
     def _blame(self, link: Link) -> int:
-        """What a grant must say: deaths in a row, as far as they make suspects; for a lone item, its strikes."""
+        """Return what a grant must say: deaths in a row, as far as they make suspects; for a lone item, its strikes."""
         if link.progressed:
             return 0
         pending = sum(self.story.items[n].state is State.PENDING for n in range(link.lo, link.hi))
@@ -436,7 +436,7 @@ class _Teller:
         self.story.buried.append(n)
 
     def _one_more(self, where: str, n: int, rewinds: int | None) -> int | None:
-        """How often an item was rewound, once it is again: not too often."""
+        """Return how often an item was rewound, once it is again: not too often."""
         if rewinds is not None and rewinds >= REWINDS:
             raise Violation(f"{where} rewinds item {n} after it was rewound {rewinds} times")
         return None if rewinds is None else rewinds + 1
@@ -497,7 +497,7 @@ class _Teller:
             link.fence, link.owner, link.progressed = header.fence, None, True
 
     def _after(self, where: str, kind: str, told: Told, moved: journal.Moved) -> Told:
-        """The item after an act. Who begins again has no attempts; who is sent on its way again keeps them."""
+        """Return the item after an act. Who begins again has no attempts; who is sent on its way again keeps them."""
         rewinds, requeues, attempt = told.rewinds, told.requeues, told.attempt
         if moved.epoch != told.epoch:
             rewinds, requeues = {"reset": 0, "rewound": rewinds}.get(kind), 0

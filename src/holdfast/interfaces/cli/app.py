@@ -142,7 +142,7 @@ def options(
 
 
 def main() -> NoReturn:
-    """The entry point of the command."""
+    """Return the entry point of the command."""
     sys.exit(call(sys.argv[1:]))
 
 

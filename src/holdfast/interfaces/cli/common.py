@@ -37,7 +37,7 @@ ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="The item's ke
 
 
 def whoever() -> str:
-    """The user of this command, for the journal."""
+    """Return the user of this command, for the journal."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -129,7 +129,8 @@ class Agreed(NamedTuple):
 
 
 def agreed(what: str, manner: ActOptions, *, nothing_to_do: bool = False) -> Agreed:
-    """Who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say so."""
+    """Return who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say
+    so."""
     reason, actor = manner.reason, manner.who
     if nothing_to_do:
         return Agreed(actor, reason if reason.strip() else "nothing to do")

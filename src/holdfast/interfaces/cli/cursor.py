@@ -91,7 +91,7 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _spoken(plain: Any) -> str:
-    """A stored value as people read it: a Decimal as a number, a moment as a moment; --json has their types."""
+    """Return a stored value as people read it: a Decimal as a number, a moment as a moment; --json has their types."""
     return render.one_line(spoken(plain), 200)
 
 
@@ -252,7 +252,7 @@ BAR = 12
 
 
 def partitions(name: str, seen: "Sequence[PartitionStatus]") -> Any:
-    """The partitions of a scan as a table."""
+    """Return the partitions of a scan as a table."""
     has_share = any(each.share is not None for each in seen)
     rows: list[tuple[Any, ...]] = []
     for each in seen[:PARTS_SHOWN]:
@@ -268,7 +268,7 @@ def partitions(name: str, seen: "Sequence[PartitionStatus]") -> Any:
 
 
 def _bar(each: "PartitionStatus") -> Text:
-    """How much of a partition is behind its cursor, as a picture and a figure."""
+    """Return how much of a partition is behind its cursor, as a picture and a figure."""
     if each.share is None:
         return Text("░" * BAR + "   ? %", style=render.FAINT)
     full = int(each.share * BAR)

@@ -110,7 +110,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
 
 
 def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
-    """What the letter holds, as it is: a row of a scan field by field, else the payload."""
+    """Return what the letter holds, as it is: a row of a scan field by field, else the payload."""
     if row := letter.row_fields():
         return [(name, Text(render.clean(text))) for name, text in row]
     payload = letter.raw_payload.decode("utf-8", "replace")
@@ -118,7 +118,7 @@ def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
 
 
 def _context(told: ItemStory) -> dict[str, Any]:
-    """What the item was doing when a person buried it as an orphan; empty where nobody did."""
+    """Return what the item was doing when a person buried it as an orphan; empty where nobody did."""
     found: dict[str, Any] = told.last_act.facts.get("context", {}) if told.last_act is not None else {}
     return found if told.state == "dead" else {}
 
@@ -274,7 +274,7 @@ def _orphan_rows(found: FoundOrphans) -> Iterator[tuple[str, ...]]:
 
 
 def _advice(kind: str, batch: str, *, is_paused: bool) -> str:
-    """What to do about what is stuck in this way in a batch."""
+    """Return what to do about what is stuck in this way in a batch."""
     if kind == "stranded":
         return f"stranded in a cancelled batch: {command('orphans', batch, options='--resolve fail|review --reason …')}"
     if kind == "unanswered":

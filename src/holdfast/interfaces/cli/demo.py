@@ -168,7 +168,7 @@ class _Demo:
         return {"batch": BATCH, "folder": str(self.here), "counts": counts.as_dict(), **money, "audit": found.as_dict()}
 
     def _check_money(self, batch: BatchHandle) -> dict[str, Any]:
-        """What was recorded against what the provider charged, to the last digit."""
+        """Return what was recorded against what the provider charged, to the last digit."""
         check = self.ledger.check
         bill = load_file(self.book / "service.py").read_bill(self.bill)
         recorded = batch.status().totals.usd
@@ -221,7 +221,7 @@ class _Demo:
 
 
 def find_book() -> Path:
-    """The example, in the source tree or inside the installed package."""
+    """Return the example, in the source tree or inside the installed package."""
     package = Path(hf.__file__).parent
     for place in (package / "_demo" / "book", package.parents[1] / "examples" / "book"):
         if (place / "app.py").is_file():
@@ -230,7 +230,7 @@ def find_book() -> Path:
 
 
 def shown(command: list[str]) -> str:
-    """The command as a person would type it."""
+    """Return the command as a person would type it."""
     return " ".join(["holdfast", *command[3:]])
 
 

@@ -32,13 +32,13 @@ def remember(store: str | None) -> str | None:
 
 
 def pasteable(text: str) -> str:
-    """A text in which every suggested command names that store, and arguments are options."""
+    """Return a text in which every suggested command names that store, and arguments are options."""
     spelled = as_options(text)
     return spelled if _Told.store is None else naming_store(spelled, _Told.store)
 
 
 def all_pasteable(told: Any) -> Any:
-    """The same for what a document says in one text or in several."""
+    """Return the same for what a document says in one text or in several."""
     return pasteable(told) if isinstance(told, str) else [pasteable(each) for each in told]
 
 
@@ -120,14 +120,14 @@ def document(value: Any) -> None:
 
 
 def compact(value: Any) -> str:
-    """A value as JSON in one line."""
+    """Return a value as JSON in one line."""
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
 ) -> Table:
-    """Rows under headers; those named in `right` are figures, which are never split over two lines."""
+    """Return rows under headers; those named in `right` are figures, which are never split over two lines."""
     made = Table(
         collapse_padding=sys.stdout.isatty(),
         box=box.SIMPLE_HEAD if sys.stdout.isatty() else None,
@@ -161,22 +161,22 @@ def together(*things: RenderableType) -> Group:
 
 
 def heading(text: str, note: str = "", style: str = "") -> Text:
-    """A line that begins something."""
+    """Return a line that begins something."""
     return Text.assemble((clean(text), HEAD), "  ", (clean(note), style)) if note else Text(clean(text), style=HEAD)
 
 
 def clean(text: str) -> str:
-    """The text with everything that is not printed shown as an escape; line ends and tabs stay."""
+    """Return the text with everything that is not printed shown as an escape; line ends and tabs stay."""
     return words.printable(text)
 
 
 def told(text: str) -> str:
-    """The same for what we say ourselves: commands in it can be pasted."""
+    """Return the same for what we say ourselves: commands in it can be pasted."""
     return clean(pasteable(text))
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A figure for people: three digits that count; a dash where there is none."""
+    """Return a figure for people: three digits that count; a dash where there is none."""
     if value is None:
         return "-"
     if isinstance(value, int):

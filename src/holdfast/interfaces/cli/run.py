@@ -160,7 +160,7 @@ def _line(tick: Tick) -> None:
 
 
 def _of_a_scan(target: str, scan: Scan | Follow, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options, if all of them mean something to a scan."""
+    """Return the options, if all of them mean something to a scan."""
     known = inspect.signature(verb).parameters
     foreign = [name for name, value in options.items() if name not in known and value is not False]
     if foreign:
@@ -170,7 +170,7 @@ def _of_a_scan(target: str, scan: Scan | Follow, verb: Callable[..., Any], optio
 
 
 def _instead(foreign: list[str], follows: bool) -> str:
-    """Where to say that some dead letters are fine."""
+    """Return where to say that some dead letters are fine."""
     if "tolerate" not in foreign:
         return ""
     if follows:
@@ -205,7 +205,7 @@ def _budget(text: str | None) -> Budget | None:
 
 
 def _until(text: str | None) -> str | datetime | None:
-    """A moment where it begins like a date, else a time from now."""
+    """Return a moment where it begins like a date, else a time from now."""
     if text is None or not text[:4].isdigit() or text[4:5] != "-":
         return text
     try:

@@ -30,7 +30,7 @@ COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 
 
 def statistics_tables(collected: "Statistics") -> Iterator[Table]:
-    """What the stages took, cost and measured; how attempts ended; which models were paid."""
+    """Yield what the stages took, cost and measured; how attempts ended; which models were paid."""
     parts = [*collected.stages, collected.overall] if len(collected.stages) > 1 else list(collected.stages)
     rows = [row for part in parts for row in _numbers(part)]
     if rows:
@@ -49,7 +49,7 @@ def statistics_tables(collected: "Statistics") -> Iterator[Table]:
 
 
 def name(part: "StageStatistics") -> str:
-    """The stage's name; all of them together are `all`."""
+    """Return the stage's name; all of them together are `all`."""
     return part.stage if part.stage is not None else "all"
 
 
@@ -180,7 +180,7 @@ def _tell_history(text: str) -> None:
 
 
 def _picture(batch: "BatchHandle", seen: "Status") -> RenderableType:
-    """A batch at a glance; of a scan with its partitions."""
+    """Return a batch at a glance; of a scan with its partitions."""
     if seen.kind != "partitions":
         return picture(seen)
     from holdfast.interfaces.cli import cursor
@@ -220,7 +220,7 @@ def _is_over(seen: "Status") -> bool:
 
 
 def _in_hands(seen: "Status") -> bool:
-    """Whether somebody who is alive still has items, be it only to finish them after a cancel."""
+    """Return whether somebody who is alive still has items, be it only to finish them after a cancel."""
     return any(lease.is_live for lease in seen.leases)
 
 
@@ -230,7 +230,7 @@ Facts = list[tuple[str, str | Text]]
 def picture(
     seen: "Status", scan: "ScanOverview | None" = None, notes: Sequence[tuple[str, Text]] = ()
 ) -> RenderableType:
-    """A batch at a glance."""
+    """Return a batch at a glance."""
     what = f"pipeline {seen.pipeline}: {' → '.join(seen.stages)}" if scan is None else f"scan {seen.pipeline}"
     head = render.heading(f"{seen.batch}", f"{seen.state} · {what}", WORDS[seen.state])
     return render.together(head, render.facts([*_facts(seen, scan), *notes]))
@@ -300,7 +300,7 @@ def _attempts(count: int) -> str:
 
 
 def _rows(scan: "ScanOverview", pending: int) -> str:
-    """How far a scan is, in rows: so far, still to come, how fast, until when."""
+    """Return how far a scan is, in rows: so far, still to come, how fast, until when."""
     told = [f"{scan.rows:,} so far"]
     if scan.follows:
         told += [scan.lag] if scan.lag and scan.lag != "everything" else []
@@ -314,7 +314,7 @@ def _rows(scan: "ScanOverview", pending: int) -> str:
 
 
 def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
-    """Who holds what: chunks of one owner in one line where there are several."""
+    """Return who holds what: chunks of one owner in one line where there are several."""
     by_owner: dict[tuple[str, bool], list[HeldChunk]] = {}
     for lease in seen.leases:
         by_owner.setdefault((lease.owner, lease.is_live), []).append(lease)
@@ -323,7 +323,7 @@ def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
 
 
 def _course(seen: "Status") -> list[tuple[str, str | Text]]:
-    """Whether it may continue, and when it ends."""
+    """Return whether it may continue, and when it ends."""
     rows: list[tuple[str, str | Text]] = []
     if seen.expected is not None:
         missing = seen.expected - seen.counts.expected

@@ -14,13 +14,14 @@ Runnable = Pipeline | Scan | Follow
 
 
 def load(target: str) -> Pipeline:
-    """The pipeline at `file.py:name` or `module:name`; without a name, the only one there. A scan has one, too."""
+    """Return the pipeline at `file.py:name` or `module:name`; without a name, the only one there. A scan has one,
+    too."""
     found = load_runnable(target)
     return found if isinstance(found, Pipeline) else found.pipeline
 
 
 def load_scan(target: str) -> Scan | Follow:
-    """The scan at such a place."""
+    """Return the scan at such a place."""
     found = load_runnable(target)
     if isinstance(found, Pipeline):
         raise UsageError(f"{target} is the pipeline {found.name!r}: a scan is needed")
@@ -28,7 +29,7 @@ def load_scan(target: str) -> Scan | Follow:
 
 
 def load_runnable(target: str) -> Runnable:
-    """The pipeline or scan at such a place."""
+    """Return the pipeline or scan at such a place."""
     where, colon, name = target.rpartition(":")
     if not colon:
         where, name = target, ""

@@ -35,7 +35,7 @@ class Asker:
         self._lock = threading.Lock()
 
     def ask(self, function: Callable[..., Any], *args: Any, seconds: float) -> Any:
-        """What the function answers; what it raises is raised here, and Silence when it takes too long."""
+        """Return what the function answers; what it raises is raised here, and Silence when it takes too long."""
         if self._hung:
             self._refuse_if_too_many_hang()
         voice = self._take()
@@ -182,7 +182,7 @@ def _count(function: Function, what: str) -> int:
 
 
 def no_answer(error: BaseException) -> str:
-    """How a check gave no answer, and what to do."""
+    """Return how a check gave no answer, and what to do."""
     how = text_of(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {text_of(error)}"
     return f"{how}; the item itself may be fine: put right what it looks at, or the function"
 

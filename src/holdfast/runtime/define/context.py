@@ -121,7 +121,7 @@ class Context:
         self._metrics.update(metrics)
 
     def said(self, n: int) -> Spend | None:
-        """What the handler said, validated. Raises Invalid when its metrics do not fit their model."""
+        """Return what the handler said, validated. Raises Invalid when its metrics do not fit their model."""
         metrics = self._metrics
         try:
             if self._model is not None and (metrics or self._model.model_fields):
@@ -139,7 +139,7 @@ class Context:
         self._spend, self._metrics = {}, {}
 
     def paid(self, n: int) -> Spend | None:
-        """What an attempt cost that gave no output; its metrics too, where they are valid."""
+        """Return what an attempt cost that gave no output; its metrics too, where they are valid."""
         try:
             return self.said(n)
         except Invalid:
@@ -154,7 +154,8 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:
-    """The same for every attempt at the same input, with a crash or a rewind in between; a reset makes a new one."""
+    """Return the same for every attempt at the same input, with a crash or a rewind in between; a reset makes a new
+    one."""
     resets = item.place.epoch - item.place.rewinds
     content = canonical.digest(b"", item.input).hex()
     return canonical.fingerprint([pipeline, batch, stage, canonical.key_text(item.key), resets, content])

@@ -37,7 +37,7 @@ class Patience:
 
     @staticmethod
     def of(batch: Batch) -> "Patience":
-        """As the batch was last run with."""
+        """Return the patience that the batch was last run with."""
         said = canonical.decode(batch.definition)
         return Patience(
             float(said.get("orphan_after", ORPHAN_GRACE)),
@@ -45,7 +45,7 @@ class Patience:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What of it is kept with a batch: what is not as usual."""
+        """Return what of it is kept with a batch: what is not as usual."""
         said = {"orphan_after": self.orphan_after, "dead_after": self.dead_after}
         usual = {"orphan_after": ORPHAN_GRACE, "dead_after": DEAD_AGE}
         return {name: value for name, value in said.items() if value != usual[name]}
@@ -62,7 +62,8 @@ NEW = "nothing: every item is new"
 
 
 def describe(pipeline: str, stages: "Sequence[Stage]", keyed: str, patience: Patience = USUAL) -> bytes:
-    """The pipeline as it is kept with a batch: its stages, what identifies its items, and when they are orphans."""
+    """Return the pipeline as it is kept with a batch: its stages, what identifies its items, and when they are
+    orphans."""
     described = [stage.describe() for stage in stages]
     return canonical.encode({"pipeline": pipeline, "stages": described, "keyed": keyed, **patience.describe()})
 
@@ -78,7 +79,7 @@ def for_run(
 
 
 def keyed_by(key: "KeyFrom", identity: "Identity") -> str:
-    """What identifies an item, in words."""
+    """Return what identifies an item, in words."""
     if identity != "key":
         return {"content": CONTENT, "new": NEW}[identity]
     if isinstance(key, str):
@@ -87,7 +88,7 @@ def keyed_by(key: "KeyFrom", identity: "Identity") -> str:
 
 
 def remembered_key(known: Batch | None, key: "KeyFrom", identity: "Identity") -> "KeyFrom":
-    """The key to go on with: the one that is given, or the field the batch was begun with."""
+    """Return the key to go on with: the one that is given, or the field the batch was begun with."""
     if key is not None or known is None or identity != "key":
         return key
     keyed = remembered(known)
@@ -95,12 +96,12 @@ def remembered_key(known: Batch | None, key: "KeyFrom", identity: "Identity") ->
 
 
 def remembered(known: Batch) -> str:
-    """What identified the items of a batch when they were read, in words."""
+    """Return what identified the items of a batch when they were read, in words."""
     return str(_read(known).get("keyed", DEFAULT))
 
 
 def remembered_identity(known: Batch) -> "Identity":
-    """How the items of a batch were identified when it was last run."""
+    """Return how the items of a batch were identified when it was last run."""
     keyed = _read(known).get("keyed", DEFAULT)
     if keyed == CONTENT:
         return "content"

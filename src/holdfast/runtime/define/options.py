@@ -164,12 +164,12 @@ def dead_limit(stop_beyond: int | str) -> DeadLimit:
 
 
 def allowed(tolerate: int | float, expected: int) -> int:
-    """How many dead letters are fine among so many items."""
+    """Return how many dead letters are fine among so many items."""
     return tolerate if isinstance(tolerate, int) else share_of(tolerate, expected)
 
 
 def lease_seconds(lease: Duration) -> float:
-    """How long a lease lasts, checked."""
+    """Return how long a lease lasts, checked."""
     found = seconds(lease, "lease")
     if not 0.05 <= found <= 86_400:
         raise UsageError(f"lease={lease!r}: a lease lasts from 0.05 s to a day")
@@ -177,7 +177,7 @@ def lease_seconds(lease: Duration) -> float:
 
 
 def heartbeat_seconds(lease: Duration, heartbeat: Duration | None) -> float | None:
-    """How often leases are renewed, checked; None where nobody said it."""
+    """Return how often leases are renewed, checked; None where nobody said it."""
     if heartbeat is None:
         return None
     found = seconds(heartbeat, "heartbeat")

@@ -161,7 +161,7 @@ class PipelineDefinition:
         return self._store
 
     def store_if_there(self) -> Store | None:
-        """The pipeline's store, or None where there is none yet: nothing is made."""
+        """Return the pipeline's store, or None where there is none yet: nothing is made."""
         if self._store is None and not is_there(self._where):
             return None
         return self.store
@@ -172,7 +172,7 @@ class PipelineDefinition:
         return path_of(self._where)
 
     def items(self) -> Iterable[Any]:
-        """The items of its own source, read again; none where it has no source."""
+        """Yield the items of its own source, read again; none where it has no source."""
         found = self._items(None)
         return () if found is None else found
 
@@ -212,7 +212,7 @@ class PipelineDefinition:
 
 
 def check_name(name: str, what: str) -> str:
-    """A name people can read and type; refused with the reason otherwise."""
+    """Return a name people can read and type; refused with the reason otherwise."""
     if not isinstance(name, str) or not name.strip() or name != name.strip():
         raise UsageError(f"{what} name {name!r}: give some text without blanks around it")
     if len(name) > BATCH_NAME_CHARS or any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in name):

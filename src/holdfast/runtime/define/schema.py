@@ -66,14 +66,14 @@ class Schema:
         self._kinds = _kinds_of_fields(annotation)
 
     def decode(self, data: bytes) -> Any:
-        """The value of stored bytes."""
+        """Return the value of stored bytes."""
         try:
             return self._parse(data)
         except ValidationError as error:
             raise Invalid(explain(error), self.code) from None
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a handler's answer, which are known to come back as a valid value."""
+        """Return the bytes of a handler's answer, which are known to come back as a valid value."""
         # What the serializer would only warn about is found by reading back; its warnings cost a microsecond.
         try:
             data = self._dump(self._check(value), round_trip=True, warnings=False)
@@ -86,8 +86,8 @@ class Schema:
             raise self._refusal(error) from None
 
     def freeze(self, value: Any) -> bytes:
-        """The bytes of a raw item. A plain dict was validated from the ground up, so it need not be read back, unless
-        something became null on the way: a number that is none."""
+        """Return the bytes of a raw item. A plain dict was validated from the ground up, so it need not be read back,
+        unless something became null on the way: a number that is none."""
         if type(value) is not dict or self._open:
             return self.encode(value)
         try:
@@ -99,7 +99,7 @@ class Schema:
             raise self._refusal(error) from None
 
     def _is_as_declared(self, value: Any, data: bytes) -> bool:
-        """Whether every field of a model of plain ones holds what it declares: then it need not be read back."""
+        """Return whether every field of a model of plain ones holds what it declares: then it need not be read back."""
         if type(value) is not self.annotation or len(data) >= LONG_NUMBER or b"null" in data:
             return False
         fields = value.__dict__
@@ -126,20 +126,20 @@ class Schema:
         return msgspec.json.encode(value, order="deterministic", enc_hook=_print)
 
     def describe(self) -> str:
-        """The name of the schema for people and fingerprints."""
+        """Return the name of the schema for people and fingerprints."""
         annotation = self.annotation
         return annotation.__name__ if inspect.isclass(annotation) else str(annotation).removeprefix("typing.")
 
     def shape(self) -> str:
-        """A digest of what is valid: of names, kinds and limits, not of descriptions. Rules written as functions are
-        not in it."""
+        """Return a digest of what is valid: of names, kinds and limits, not of descriptions. Rules written as functions
+        are not in it."""
         try:
             return canonical.fingerprint(_without_descriptions(self.adapter.json_schema()))
         except (PydanticUserError, TypeError, ValueError):  # of what has no place in JSON, the name must do
             return canonical.fingerprint(self.describe())
 
     def field(self, value: Any, name: str) -> Any:
-        """The field of that name of a validated or raw value."""
+        """Return the field of that name of a validated or raw value."""
         if isinstance(value, BaseModel) or not isinstance(value, dict):
             return getattr(value, name)
         return value[name]
@@ -178,7 +178,7 @@ def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]
 
 
 def explain(error: ValidationError) -> str:
-    """What is wrong with a value, field by field, in one line; the values themselves stay out of it."""
+    """Return what is wrong with a value, field by field, in one line; the values themselves stay out of it."""
     parts = []
     for detail in error.errors(include_url=False, include_context=False, include_input=False)[:5]:
         where = ".".join(str(part) for part in detail["loc"])
@@ -188,7 +188,7 @@ def explain(error: ValidationError) -> str:
 
 
 def raw_bytes(value: Any) -> bytes:
-    """What can be kept of a value that is not valid: JSON where possible, else how it prints."""
+    """Return what can be kept of a value that is not valid: JSON where possible, else how it prints."""
     if isinstance(value, BaseModel):
         value = value.__dict__
     try:

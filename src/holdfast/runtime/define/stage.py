@@ -41,8 +41,8 @@ from holdfast.runtime.text import Duration, seconds
 
 
 def code_of(function: Callable[..., Any]) -> str:
-    """The digest of a handler's code; of its text where that cannot be parsed, of its name where it cannot be had.
-    What a handler calls is not part of it."""
+    """Return the digest of a handler's code; of its text where that cannot be parsed, of its name where it cannot be
+    had. What a handler calls is not part of it."""
     if isinstance(function, functools.partial):
         return canonical.fingerprint([code_of(function.func), _bound(function)])
     named = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
@@ -58,8 +58,8 @@ def code_of(function: Callable[..., Any]) -> str:
 
 
 def _text_of(function: Any) -> str:
-    """The lines of a plain function in its file, found by a parser: `inspect` has a tokenizer for that which takes as
-    long to be loaded as a run to begin. Empty where they are not to be found in this way."""
+    """Return the lines of a plain function in its file, found by a parser: `inspect` has a tokenizer for that which
+    takes as long to be loaded as a run to begin. Empty where they are not to be found in this way."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_name == "<lambda>":
         return ""
@@ -71,7 +71,7 @@ def _text_of(function: Any) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _last_lines(text: str) -> dict[tuple[str, int], int]:
-    """The last line of every function in a file, by its name and its first line."""
+    """Return the last line of every function in a file, by its name and its first line."""
     try:
         nodes = ast.walk(ast.parse(text))
     except (SyntaxError, ValueError):
@@ -84,8 +84,8 @@ def _last_lines(text: str) -> dict[tuple[str, int], int]:
 
 
 def _bare(node: Any) -> Any:
-    """A tree as plain values, without what says nothing about what it does. What is empty is left out, so that another
-    version of Python, which knows more kinds of things to leave empty, gives the same."""
+    """Return a tree as plain values, without what says nothing about what it does. What is empty is left out, so that
+    another version of Python, which knows more kinds of things to leave empty, gives the same."""
     if isinstance(node, list):
         return [_bare(each) for each in node]
     if isinstance(node, ast.Constant):
@@ -109,7 +109,7 @@ def _begins_with_text(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDe
 
 
 def _bound(function: "functools.partial[Any]") -> Any:
-    """What a partial binds, where that is plain; what is not plain prints differently in every run."""
+    """Return what a partial binds, where that is plain; what is not plain prints differently in every run."""
     try:
         return canonical.decode(canonical.encode([function.args, function.keywords]))
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
@@ -297,7 +297,7 @@ class Stage(Generic[Params, Made_co]):
         return f"<Stage {self.name!r}>"
 
     def describe(self) -> dict[str, Any]:
-        """The stage as it is remembered with the batch; the code as a digest only."""
+        """Return the stage as it is remembered with the batch; the code as a digest only."""
         return {**self._described, "sink": self.sink.describe() if self.sink is not None else None}
 
     @cached_property

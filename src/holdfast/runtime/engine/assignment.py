@@ -135,11 +135,11 @@ class Assignment(Portion):
         return (0, len(self.items)) if self._told is None else (self._told, min(self._told + 1, len(self.items)))
 
     def is_slow(self, since: float) -> bool:
-        """Whether others wait behind an item that was begun before `since`."""
+        """Return whether others wait behind an item that was begun before `since`."""
         return len(self.items) > 1 and 0.0 < self.started < since and not (self.is_split or self.abandoned)
 
     def is_late(self, now: float) -> bool:
-        """Whether its lease ran out before it was begun: another process may have its items by now."""
+        """Return whether its lease ran out before it was begun: another process may have its items by now."""
         return self.lease is not None and now > max(self.valid, self.lease.lease.expires)
 
 

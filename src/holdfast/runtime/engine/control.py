@@ -231,7 +231,7 @@ def _restore(before: Mapping[int, Any]) -> None:
 
 
 def interrupted(message: str, report: Any) -> Interrupted:
-    """What Ctrl-C raises after the drain. Uncaught, it ends the program with 130: Python does that for its own
+    """Return what Ctrl-C raises after the drain. Uncaught, it ends the program with 130: Python does that for its own
     KeyboardInterrupt only, so the hook for uncaught exceptions is extended."""
     if not isinstance(sys.excepthook, _Uncaught):
         sys.excepthook = _Uncaught(sys.excepthook)
@@ -310,7 +310,7 @@ class Role:
         self.is_begun = True
 
     def wait(self, seconds: float) -> bool:
-        """Whether the loop came to its end, on whichever thread."""
+        """Return whether the loop came to its end, on whichever thread."""
         return self._ended.wait(seconds)
 
     @property

@@ -238,8 +238,8 @@ class Desk:
         return judged
 
     def _broken(self, event: ex.Broken) -> Effects:
-        """A process died. What it had finished counts; the item it was at is tried again in a new one, then alone; then
-        it is to blame, unless somebody is just ending everything."""
+        """Deal with a process that died. What it had finished counts; the item it was at is tried again in a new
+        one, then alone; then it is to blame, unless somebody is just ending everything."""
         work, left = event.work, event.work.items[len(event.work.outcomes) :]
         if work.lone and not self.orders.stopping:
             text = f"its worker process died ({event.error})"
@@ -308,8 +308,8 @@ class Desk:
     # -- claim and load -------------------------------------------------------------------------------------------
 
     def _may_claim(self) -> bool:
-        """Whether to look for more: not while a page of what is held was not read, not beside a suspect, and not while
-        the stage at which items begin pauses and has some to try."""
+        """Return whether to look for more: not while a page of what is held was not read, not beside a suspect, and not
+        while the stage at which items begin pauses and has some to try."""
         first = self.queues[0]
         if first.breaker.until and (first.used or any(h.ready[0].count or h.waiting for h in self.holds)):
             return False
@@ -330,11 +330,12 @@ class Desk:
                 return
 
     def _is_hungry(self) -> bool:
-        """Whether more should be at hand, and may be."""
+        """Return whether more should be at hand, and may be."""
         return not self.orders.comparing and self.appetite.wants(self.holds) > 0 and self._has_room()
 
     def _has_room(self) -> bool:
-        """Whether more may be claimed: while any part of the batch carries blame, only what can be started at once."""
+        """Return whether more may be claimed: while any part of the batch carries blame, only what can be started at
+        once."""
         return self._work.travels_alone or not self.careful or self._room() > 0
 
     def _room(self) -> int:

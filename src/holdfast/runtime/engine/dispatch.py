@@ -131,15 +131,16 @@ class StageBreaker:
         return self.rule is not None and retry.breaker_is_hopeless(self.circuit, self.rule)
 
     def blocks(self, now: float, in_flight: int) -> bool:
-        """Whether nothing may be started: the other side asked for that, it is open, or the one item that is tried has
-        not come back."""
+        """Return whether nothing may be started: the other side asked for that, it is open, or the one item that is
+        tried has not come back."""
         if not self._was_left_alone(now):
             return True
         phase = retry.breaker_phase(self.circuit, now)
         return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
 
     def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
-        """The outcomes as they shall count: while it is not closed, a failure that may pass is only a deferral."""
+        """Return the outcomes as they shall count: while it is not closed, a failure that may pass is only a
+        deferral."""
         self._listen(outcomes, now)
         judged = list(outcomes)
         if self.rule is not None:
@@ -190,7 +191,7 @@ class StageBreaker:
 
 
 def _says_nothing(failed: Failed) -> bool:
-    """Whether nothing was asked of a service, or the check beside the handler is what is broken."""
+    """Return whether nothing was asked of a service, or the check beside the handler is what is broken."""
     return failed.code in NOT_A_STORM or (failed.code in CHECKS and not failed.transient)
 
 
@@ -257,7 +258,7 @@ class StageQueue:
     # -- starting -------------------------------------------------------------------------------------------------
 
     def can_start(self, hold: Hold, now: float, left: float) -> bool:
-        """Whether items of a hold may be begun; `left` is the time until the deadline."""
+        """Return whether items of a hold may be begun; `left` is the time until the deadline."""
         if hold.lost or not hold.ready[self.index].count or self._free() < 1:
             return False
         if self.breaker.until and self.breaker.blocks(now, self.used):
@@ -269,8 +270,8 @@ class StageQueue:
         return not hold.suspects or not hold.is_accused or self._pool_is_idle()
 
     def is_too_late(self, left: float) -> bool:
-        """Whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the pace is
-        known, the last one that ended is believed."""
+        """Return whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the
+        pace is known, the last one that ended is believed."""
         return not self.facts.work.has_checkpoints and (self.pace.mean if self.pace.known else self.took) > left
 
     def room(self, holds: Sequence[Hold], workers: int) -> int:
@@ -318,8 +319,8 @@ class StageQueue:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def inline(self, hold: Hold) -> bool:
-        """Whether items of a hold run on the committing thread: not those that a stage tries after a pause, one at a
-        time, because what runs there holds no slot."""
+        """Return whether items of a hold run on the committing thread: not those that a stage tries after a pause, one
+        at a time, because what runs there holds no slot."""
         facts = self.facts
         if self.breaker.until:
             return False
@@ -404,13 +405,13 @@ class Purse:
         return left if self._item_cost is None and self._least() <= left < cost else cost
 
     def _cost(self) -> int:
-        """The most that an item has cost, or is likely to; 0 while nothing is known."""
+        """Return the most that an item has cost, or is likely to; 0 while nothing is known."""
         if self._item_cost is not None:
             return self._item_cost
         return max(sum(self._dearest.values()), DEAR * self._mean_before)
 
     def _least(self) -> int:
-        """The least that an item has cost."""
+        """Return the least that an item has cost."""
         return sum(self._cheapest.values()) if self._cheapest else self._mean_before
 
 
@@ -443,7 +444,7 @@ class Appetite:
         return max(self._workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
 
     def _speed(self) -> float:
-        """Items per second: measured, or for handlers that take next to no time, what they could do."""
+        """Return items per second: measured, or for handlers that take next to no time, what they could do."""
         for queue in self._queues:  # asked in every round: a generator would take longer
             if not queue.pace.quick:
                 return self._rate.value

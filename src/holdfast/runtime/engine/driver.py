@@ -87,7 +87,7 @@ class Beside:
         self._finished.put(end)
 
     def _next(self, timeout: float, deadline: Deadline, looks: bool) -> Any:
-        """What the other thread says next; None where it says nothing for as long as can be waited."""
+        """Return what the other thread says next; None where it says nothing for as long as can be waited."""
         began, now = self.work.started, clock()
         until_late = max(LEAST_WAIT, began + timeout - now if began else timeout)
         wait = min(deadline.left(now), until_late, LOOK_SECONDS if looks else math.inf, threading.TIMEOUT_MAX)
@@ -107,7 +107,7 @@ class Beside:
         return isinstance(message, Answer)
 
     def _why(self, timeout: float, deadline: Deadline, lost: Callable[[], bool] | None) -> Left | None:
-        """Why it must be left, if it must."""
+        """Return why it must be left, if it must."""
         began, now = self.work.started, clock()
         if began and now - began > timeout:
             self.began = began

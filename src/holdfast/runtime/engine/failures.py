@@ -38,7 +38,7 @@ class Unverified(HoldfastError):
 def explain(
     item: Item, error: BaseException, *, queued: float, seconds: float, draw: float, spend: Spend | None
 ) -> Outcome:
-    """The outcome that an exception stands for. It may be anything: even its text may raise."""
+    """Return the outcome that an exception stands for. It may be anything: even its text may raise."""
     if isinstance(error, SinkTrouble):
         return Deferred(item, SINK_WAIT, f"{error}; see to the disk", queued, seconds, spend, True)
     if remedy := _host_trouble(error):
@@ -69,7 +69,7 @@ def explain(
 def _unchecked(
     item: Item, failed: CheckFailed, *, queued: float, seconds: float, draw: float, spend: Spend | None
 ) -> Outcome:
-    """A verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
+    """Return a verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
     error = failed.error
     if isinstance(error, Defer):
         return Deferred(item, error.seconds, f"{failed.what}: {text_of(error)}", queued, seconds, spend)
@@ -84,7 +84,7 @@ def _unchecked(
 
 
 def _host_trouble(error: BaseException) -> str:
-    """What to do about the machine, where it is to blame. What a check raised is looked at by itself."""
+    """Return what to do about the machine, where it is to blame. What a check raised is looked at by itself."""
     if isinstance(error, CheckFailed):
         return ""
     try:
@@ -102,7 +102,7 @@ def _kind_of(error: BaseException) -> tuple[bool, str]:
 
 
 def _wait_of(error: BaseException) -> float | None:
-    """The least wait that the handler asked for, where that is a time one can wait."""
+    """Return the least wait that the handler asked for, where that is a time one can wait."""
     after = error.after if isinstance(error, Transient) else None
     if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
         return float(after)
@@ -110,13 +110,13 @@ def _wait_of(error: BaseException) -> float | None:
 
 
 def with_place(error: BaseException) -> str:
-    """What an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
+    """Return what an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
     at = "" if isinstance(error, Signal | Invalid) else place_in(_trace(error))
     return text_of(error) + (f" ({at})" if at else "")
 
 
 def _trace(error: BaseException) -> str:
-    """The innermost frames, oldest first; a frame of a library is told by its folder, too."""
+    """Return the innermost frames, oldest first; a frame of a library is told by its folder, too."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
     lines = [f"{_file(f.filename)}:{f.lineno} in {f.name}" for f in own[-TRACE_FRAMES:]]

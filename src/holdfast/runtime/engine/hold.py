@@ -177,7 +177,8 @@ class Hold:
         return bool(self.outcomes or self.savings)
 
     def is_kept(self, moment: float, grace: float) -> bool:
-        """Whether its lease is renewed: not once it is lost, nor where nothing was committed for the grace period."""
+        """Return whether its lease is renewed: not once it is lost, nor where nothing was committed for the grace
+        period."""
         return not self.lost and moment - self.progressed_at <= grace
 
     def reserved(self) -> int:
@@ -347,7 +348,7 @@ class Hold:
                             and outcome.item.place.stage in self._adopters)  # fmt: skip
 
     def all_reached(self) -> list[Reached]:
-        """How far its items have come that are ranges, to be written down."""
+        """Return how far its items have come that are ranges, to be written down."""
         return [*(saving.reached for saving in self.savings), *self.reached]
 
     def _came_further(self) -> int:

@@ -104,8 +104,8 @@ class Ingester:
         self._hand = InHand()
 
     def reads_ahead(self, source: Iterable[Any]) -> bool:
-        """Whether a payload that changed is looked for before anything is worked on: a run that is refused has then
-        done nothing. Only a source that keeps nobody waiting is read first."""
+        """Return whether a payload that changed is looked for before anything is worked on: a run that is refused has
+        then done nothing. Only a source that keeps nobody waiting is read first."""
         at_hand = isinstance(source, Sized) or (isinstance(source, AtHand) and source.at_hand)
         return at_hand and self.changed == "refuse" and self.identity == "key" and self.batch.admitted > 0
 
@@ -192,14 +192,14 @@ class Ingester:
         return ahead
 
     def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
-        """The items, one after the other. A source of ours that may be away is waited for."""
+        """Yield the items, one after the other. A source of ours that may be away is waited for."""
         if not isinstance(source, Patient):  # a list, perhaps, which is not written out for a notice that never comes
             return iter(source)
         return source.patiently(Outage(self.patience, lambda: control.stopping, Notice(repr(source))))
 
     def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
-        """The items of a source as they would be admitted, for whoever only compares: so many at a time, fewer where
-        they are large."""
+        """Yield the items of a source as they would be admitted, for whoever only compares: so many at a time, fewer
+        where they are large."""
         natural, salt = getattr(source, "natural_key", None), bytes(canonical.SALT_BYTES)
         self._alike = source.alike if isinstance(source, Comparing) else _never
         group, weight = list[NewItem](), 0
@@ -237,9 +237,9 @@ class Ingester:
     def _take(
         self, items: Iterator[Any], count: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> list[NewItem]:
-        """The next items of the source, each frozen before the next is asked for: a source may use one dict for all.
-        What it gave before it raised is kept, and the error for later. They are added to the group at hand, one by one,
-        and returned."""
+        """Return the next items of the source, each frozen before the next is asked for: a source may use one dict for
+        all. What it gave before it raised is kept, and the error for later. They are added to the group at hand, one by
+        one, and returned."""
         group, before = self._hand.group, len(self._hand.group)
         random = os.urandom(canonical.SALT_BYTES * count)
         salts = [random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES)]
@@ -260,7 +260,8 @@ class Ingester:
         return group[before:]
 
     def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
-        """The short way for a plain dict with its key in a field; all else, and all trouble, goes the long way."""
+        """Return the short way for a plain dict with its key in a field; all else, and all trouble, goes the long
+        way."""
         key = raw.get(self._field) if type(raw) is dict else None
         if type(key) is str or type(key) is int:
             try:
@@ -270,7 +271,7 @@ class Ingester:
         return self.admit(raw, salt, natural)
 
     def admit(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
-        """One item: a frozen payload with a key, or a dead letter that says what is wrong with it."""
+        """Return one item: a frozen payload with a key, or a dead letter that says what is wrong with it."""
         if isinstance(raw, Malformed):
             return ingest.refuse(None, raw_bytes(raw.raw), salt, "invalid", raw.reason)
         try:
@@ -318,7 +319,8 @@ class Ingester:
         return canonical.digest(b"", self.schema.content(payload)).hex()
 
     def _key_of_invalid(self, raw: Any, natural: Callable[[Any], Any] | None) -> Any:
-        """The key of something that is not valid, where it can be had; else None, and its content identifies it."""
+        """Return the key of something that is not valid, where it can be had; else None, and its content identifies
+        it."""
         try:
             key = self._key(raw, raw_bytes(raw), natural)
         except Exception:  # noqa: BLE001 - a key function of the user's on a value that is known to be broken
@@ -369,7 +371,7 @@ class Ingester:
         return fresh and self._alike(before, after) and _place_of(before) != _place_of(after)
 
     def differs(self, n: ItemNo, item: NewItem) -> bool:
-        """Whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
+        """Return whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
         stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
         try:
             if self.schema.decode(stored.payload) == self.schema.decode(item.payload):
@@ -397,7 +399,8 @@ def _place_of(payload: Any) -> Any:
 
 
 def _changes_by_itself(key: Any) -> bool:
-    """Whether the text of a key may be another one in the next run: an address in memory, or the order of a set."""
+    """Return whether the text of a key may be another one in the next run: an address in memory, or the order of a
+    set."""
     if isinstance(key, dict | set | frozenset):
         return True
     return all(getattr(type(key), name) is getattr(object, name) for name in ("__str__", "__repr__"))

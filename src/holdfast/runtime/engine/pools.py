@@ -36,7 +36,7 @@ class Unable(NamedTuple):
     """What came of the assignment that met it, where that is known: then the run ends once the others have ended."""
 
     def trouble(self) -> BaseException:
-        """What ends the run."""
+        """Return what ends the run."""
         if isinstance(self.error, BaseException):
             return self.error
         return UsageError(
@@ -118,7 +118,7 @@ class Hands(ABC):
             self._start_one()
 
     def _is_one_too_many(self) -> bool:
-        """Whether this thread leaves, because the place of one was lent."""
+        """Return whether this thread leaves, because the place of one was lent."""
         with self._lock:
             if self._count <= self._size:
                 return False
@@ -323,9 +323,9 @@ class Loop:
             running.add_done_callback(self._cancelled.discard)
 
     def blocked_by(self, seconds: float) -> Item | None:
-        """The item whose handler has kept the loop from turning for that long; looked at again and again. Only what
-        was at hand at every look counts, and of a long time between two looks only a part: the process may have stood
-        still."""
+        """Return the item whose handler has kept the loop from turning for that long; looked at again and again. Only
+        what was at hand at every look counts, and of a long time between two looks only a part: the process may have
+        stood still."""
         if self._has_turned:
             self._has_turned, self._at_hand = False, None
             self._loop.call_soon_threadsafe(self.turned)

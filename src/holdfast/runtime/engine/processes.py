@@ -83,7 +83,8 @@ class Child:
         self._line.send_bytes(message)
 
     def has_news(self, seconds: float) -> bool:
-        """Whether it says something in that time. Its death is looked at, too: something may keep the line open."""
+        """Return whether it says something in that time. Its death is looked at, too: something may keep the line
+        open."""
         if self._news.poll(seconds * 1000):
             return True
         if self._process.is_alive():
@@ -93,7 +94,7 @@ class Child:
         raise EOFError
 
     def hear(self, look: Callable[[], None]) -> bytes:
-        """What it says next; while it says nothing, `look` is called now and then, and may kill it."""
+        """Return what it says next; while it says nothing, `look` is called now and then, and may kill it."""
         while not self.has_news(LOOK_SECONDS):
             look()
         return self._line.recv_bytes()
@@ -121,7 +122,7 @@ class Child:
 
 
 def _in_words(code: int | None) -> str:
-    """How a process ended."""
+    """Return how a process ended."""
     if code is None:
         return "nobody knows what"
     if code >= 0:
@@ -194,8 +195,8 @@ class Host:
             raise
 
     def _first_words(self, child: Child, work: Assignment, wanted: Callable[[], bool], died: str) -> str:
-        """What is in the way of a process that has just begun; empty if nothing is. Where it is not wanted any more, it
-        is not waited for."""
+        """Return what is in the way of a process that has just begun; empty if nothing is. Where it is not wanted any
+        more, it is not waited for."""
         with self._attending(child, work):
             try:
                 return child.hear(lambda: None if wanted() else child.kill()).decode()
@@ -404,7 +405,7 @@ class Processes(Hands):
         return True
 
     def _new(self, todo: Todo) -> Child | None:
-        """A process that is ready; None if there is none, which is told unless nobody waits for it."""
+        """Return a process that is ready; None if there is none, which is told unless nobody waits for it."""
         work = todo[1]
         try:
             child = self._start(todo)
@@ -429,14 +430,14 @@ class Processes(Hands):
         return child
 
     def _is_wanted(self, todo: Todo) -> bool:
-        """Whether there is a use for a new process; when the run stops, what it was meant for is handed back."""
+        """Return whether there is a use for a new process; when the run stops, what it was meant for is handed back."""
         runner, work = todo
         if runner.stopping():
             self._answer(work)
         return work in self._open
 
     def _can_do_with_less(self, todo: Todo) -> bool:
-        """The system gives no more processes: whether another one takes what was to do."""
+        """Return whether another process takes what was to do, where the system gives no more of them."""
         with self._lock:
             if self._count > 1:
                 self._count -= 1

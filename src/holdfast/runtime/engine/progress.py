@@ -85,7 +85,7 @@ def _choose(batch: str, shown: "bool | Callable[[Any], None] | None") -> tuple[S
 
 
 def sentence(batch: str, figures: Figures) -> str:
-    """The figures in one line."""
+    """Return the figures in one line."""
     before, now = figures.before, figures.now
     rate = (now.settled + figures.elsewhere.settled) / figures.seconds if figures.seconds > 0 else 0.0
     done = min(figures.whole.settled, figures.admitted)
@@ -119,7 +119,7 @@ def sentence(batch: str, figures: Figures) -> str:
 
 
 def _dead(figures: Figures) -> list[str]:
-    """What died: of a scan, partitions and rows apart."""
+    """Return what died: of a scan, partitions and rows apart."""
     dead, rows = figures.whole.dead, figures.letters.dead
     if not figures.counts_rows:
         return [f"{dead:,} dead"] if dead else []
@@ -128,14 +128,14 @@ def _dead(figures: Figures) -> list[str]:
 
 
 def _rows(figures: Figures) -> list[str]:
-    """How far a scan is, in rows."""
+    """Return how far a scan is, in rows."""
     rate = figures.rows / figures.seconds if figures.seconds > 0 else 0.0
     before = [f"{many(figures.rows_before, 'row')} before"] if figures.rows_before else []
     return [*before, f"{many(figures.rows, 'row')} now", f"{rate:,.0f} rows/s", *_rows_left(figures, rate)]
 
 
 def _rows_left(figures: Figures, rate: float) -> list[str]:
-    """What is left of a scan whose rows are counted, and for how long at this rate."""
+    """Return what is left of a scan whose rows are counted, and for how long at this rate."""
     if figures.rows_expected is None:
         return []
     left = figures.rows_expected - figures.rows_before - figures.rows

@@ -72,18 +72,18 @@ _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 
 
 def pack(runner: Runner, work: Assignment, more: bytes = b"") -> bytes:
-    """An assignment as bytes."""
+    """Return an assignment as bytes."""
     return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items,
                           runner.own_files(work), work.kind, work.at, more))  # fmt: skip
 
 
 def unpack(data: bytes) -> Said:
-    """What came back."""
+    """Return what came back."""
     return _said(data)
 
 
 def unpack_all(data: bytes) -> list[Outcome]:
-    """The outcomes that came back together."""
+    """Return the outcomes that came back together."""
     return _outcomes(data)
 
 
@@ -181,7 +181,7 @@ def _alarm(runner: Runner) -> Iterator[None]:
 
 
 def in_worker() -> bool:
-    """Whether this is a worker process, or one that is just being started and imports the program for it."""
+    """Return whether this is a worker process, or one that is just being started and imports the program for it."""
     return _Place.is_worker or hasattr(multiprocessing.current_process(), "_inheriting")
 
 
@@ -209,7 +209,8 @@ def holding(resources: Resources, stages: Sequence[int]) -> Iterator[str]:
 
 
 def address(pipeline: Any) -> str:
-    """Where another process finds this pipeline, or the scan it belongs to: `file.py:name` or `package.module:name`."""
+    """Return where another process finds this pipeline, or the scan it belongs to: `file.py:name` or
+    `package.module:name`."""
     for name, module in list(sys.modules.items()):
         for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
             if value is pipeline.home:
@@ -238,7 +239,7 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
 
 
 def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> Runner:
-    """What runs a parcel: a stage may have its own, else its items are run one after the other."""
+    """Return what runs a parcel: a stage may have its own, else its items are run one after the other."""
     pipeline = _found(target)
     stage: Stage = pipeline.stages[parcel.stage]
     if stage.runs_there is None:
@@ -265,7 +266,7 @@ def _found(target: str) -> Any:
 
 
 def find(target: str) -> Any:
-    """The pipeline at an address, or the one of the scan that is there."""
+    """Return the pipeline at an address, or the one of the scan that is there."""
     _Place.is_worker = multiprocessing.parent_process() is not None
     where, _, name = target.rpartition(":")
     module = load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
@@ -274,7 +275,7 @@ def find(target: str) -> Any:
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module of a file, imported once, as `python file.py` would see its neighbours."""
+    """Return the module of a file, imported once, as `python file.py` would see its neighbours."""
     path = path.resolve()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

@@ -137,7 +137,7 @@ class _Entry:
     users: int = 0
 
     def is_stale(self, resource: Resource) -> bool:
-        """Whether nobody can ask for it again: it was defined again, or its pipeline is gone."""
+        """Return whether nobody can ask for it again: it was defined again, or its pipeline is gone."""
         owner = self.owner()
         return owner is None or owner.resources.get(resource.name) is not resource
 

@@ -87,7 +87,7 @@ class Run:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def _open(self, items: Iterable[Any] | None) -> Batch:
-        """The batch, if this pipeline may go on with it."""
+        """Return the batch, if this pipeline may continue with it."""
         options, pipeline = self.options, self.pipeline
         known = next(iter(self.store.batches(options.batch)), None)
         if known is None and items is None:
@@ -225,8 +225,8 @@ class Closing:
                          allow_empty=self._options.allow_empty, chunks=chunks)  # fmt: skip
 
     def _depth(self, chunks: Sequence[Chunk]) -> How:
-        """How closely to look: not at files that the check at the beginning has just looked at, where nothing has
-        happened since; and not at all at files that nobody wants to have looked at."""
+        """Return how closely to look: not at files that the check at the beginning has just looked at, where nothing
+        has happened since; and not at all at files that nobody wants to have looked at."""
         if self._options.seal:
             return "quick"
         if not self.sinks or self._options.verify == "none" or course.cover(chunks) == self._heads:
@@ -251,8 +251,8 @@ class Closing:
         lifecycle.seal(self._store, batch, found, actor=self._actor, tolerated=tolerated)
 
     def again(self, batch: Batch, items: Iterable[Any] | None, key: KeyFrom) -> Reconciliation:
-        """A sealed batch was asked to run and be sealed once more, as after a crash behind the seal: that is fine if
-        it is what it was and the source brings nothing new."""
+        """Look at a sealed batch that was asked to run and be sealed once more, as after a crash behind the seal:
+        that is fine if it is what it was and the source brings nothing new."""
         keys = SourceKeys(self._store, batch, self._stages[0].input, items, key) if items is not None else None
         found = reconcile(self._store, batch, sinks=self.sinks, source=keys)
         if found.is_explained:
@@ -304,6 +304,6 @@ def hook_failure(what: str, error: Exception) -> str:
 
 
 def _is_recorded(known: dict[str, Any], items: int, standing: dict[str, Any]) -> bool:
-    """Whether the stage was complete with these items and what has become of them; records of older versions have only
-    the number of items."""
+    """Return whether the stage was complete with these items and what has become of them; records of older versions
+    have only the number of items."""
     return known.get("items") == items and known.get("standing", standing) == standing

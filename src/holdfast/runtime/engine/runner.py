@@ -98,7 +98,7 @@ class Runner(ABC):
             self.loan.give_back()
 
     def may_not_begin(self, work: Assignment) -> bool:
-        """Whether items that were handed over and not begun are better left."""
+        """Return whether items that were handed over and not begun are better left."""
         return work.is_vain or self.stopping() or work.is_late(self.now()) or self.is_too_late()
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
@@ -113,7 +113,7 @@ class Runner(ABC):
         )  # fmt: skip
 
     def timed_out(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """The outcome of an item whose handler did not answer in time."""
+        """Return the outcome of an item whose handler did not answer in time."""
         return self._explain(item, self.too_late(), work, began, work.context_of(item))
 
     def too_late(self) -> TimeoutError:
@@ -263,7 +263,7 @@ class StageRunner(Runner):
         return handle(value, **{self.handed.context: ctx}) if self.handed.by_name else handle(value, ctx)
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """The same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
+        """Return the same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
         ctx = work.contexts[item.n] = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
@@ -288,12 +288,12 @@ class StageRunner(Runner):
             return self._explain(item, error, work, began, ctx, waits=False)
 
     def is_short(self, work: Assignment) -> bool:
-        """Whether its coroutines may take the short way."""
+        """Return whether its coroutines may take the short way."""
         return self.plain and self.stage.timeout is None
 
     async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """The short way, as for functions: with a thousand coroutines on one thread every microsecond counts. Raises
-        ResourceError."""
+        """Return the short way, as for functions: with a thousand coroutines on one thread every microsecond counts.
+        Raises ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))
@@ -359,7 +359,7 @@ class StageRunner(Runner):
             work.started = started + (clock() - began) if started else 0.0
 
     def _stage(self, item: Item, work: Assignment, data: bytes, note: bytes) -> bytes | None:
-        """The record of the staged file, where the stage has a sink."""
+        """Return the record of the staged file, where the stage has a sink."""
         if self.stage.sink is None:
             return None
         self._stay_parent(item)
@@ -371,7 +371,7 @@ class StageRunner(Runner):
             raise SinkTrouble(f"the output of stage {self.stage.name!r} could not be written: {error}") from error
 
     def _adopt_staged(self, item: Item, work: Assignment) -> Outcome | None:
-        """An output that an earlier run made, staged, and could not record: never paid for again."""
+        """Return an output that an earlier run made, staged, and could not record: never paid for again."""
         sink = self.stage.sink
         if sink is None:
             return None
@@ -392,7 +392,7 @@ class StageRunner(Runner):
         return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
 
     def _adopt_found(self, item: Item, work: Assignment) -> Outcome | None:
-        """An output that an earlier attempt left in the outside world, where the stage's adopter finds it."""
+        """Return an output that an earlier attempt left in the outside world, where the stage's adopter finds it."""
         adopter = self.stage.adopter
         if adopter is None or not may_have_been_tried(item.place, resumed=work.resumed):
             return None
@@ -416,7 +416,7 @@ class StageRunner(Runner):
                     True)  # fmt: skip
 
     def _input(self, item: Item) -> bytes:
-        """The input that a sink keeps in a file, checked."""
+        """Return the input that a sink keeps in a file, checked."""
         assert self.previous is not None
         if self.previous.sink is None or item.source_file is None:
             raise InputLost(f"the output of stage {self.previous.name!r} was never recorded")
@@ -450,7 +450,7 @@ class StageRunner(Runner):
 
 
 def _bill(spend: Spend | None) -> bytes:
-    """What an output cost, as a note that stays with it: whoever adopts the output books its cost."""
+    """Return what an output cost, as a note that stays with it: whoever adopts the output books its cost."""
     if spend is None or not (spend.usd or spend.tokens):
         return b""
     return msgspec.msgpack.encode((spend.usd, spend.tokens, spend.model[:24]))

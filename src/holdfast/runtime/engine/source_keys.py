@@ -77,7 +77,8 @@ def _never_created(item: NewItem) -> Finding:
 def compare_with_pipeline(
     pipeline: "PipelineDefinition", batch: Batch, items: Iterable[Any] | None, key: KeyFrom, *, full: bool, given: bool
 ) -> Reconciliation:
-    """The reconciliation. `given`: the items were given by hand, so that it is an error if they cannot be compared."""
+    """Return the reconciliation. `given`: the items were given by hand, so that it is an error if they cannot be
+    compared."""
     store, stages = pipeline.store, pipeline.stages
     identity = definition.remembered_identity(batch)
     keyed = definition.keyed_by(definition.remembered_key(batch, key, identity), identity)

@@ -139,14 +139,14 @@ class StageDriver:
         self.finished.put(answer)
 
     def split_slow(self) -> Iterator[Answer]:
-        """What is finished before a slow item on another thread, and what waits behind it."""
+        """Yield what is finished before a slow item on another thread, and what waits behind it."""
         if isinstance(self.pool, Threads | BorrowedThreads):
             since = clock() - SLOW_SECONDS
             slow = [work.split() for work in self.active.values() if work.is_slow(since)]
             yield from (answer for answer in slow if answer is not None)
 
     def until_slow(self) -> float:
-        """How long until one of those may have to be split."""
+        """Return how long until one of those may have to be split."""
         if not isinstance(self.pool, Threads | BorrowedThreads):
             return math.inf
         oldest = min((work.started for work in self.active.values() if work.is_slow(math.inf)), default=math.inf)
@@ -311,7 +311,7 @@ def open_stages(
 
 
 def _needed_here(stages: Sequence[Stage], kinds: Sequence[str], options: Options, resources: Resources) -> list[str]:
-    """The names of all resources that are opened in this process; worker processes open theirs."""
+    """Return the names of all resources that are opened in this process; worker processes open theirs."""
     names: list[str] = []
     for stage, kind in zip(stages, kinds, strict=True):
         if kind == "executor":
@@ -331,7 +331,7 @@ def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> No
 
 
 def _runners(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[Kind, Runner]:
-    """What runs chunks of each kind: the stage hands it in, where its items are not run one after the other."""
+    """Return what runs chunks of each kind: the stage hands it in, where its items are not run one after the other."""
     if stage.runners is not None:
         found: Mapping[Kind, Runner] = stage.runners(setting)
         return found
@@ -346,8 +346,8 @@ def _in_processes(stage: Stage, options: Options) -> bool:
 
 
 def _may_run_ahead(kinds: set[str], options: Options) -> bool:
-    """Whether a worker that is done with an item finds its next one waiting, so that it need not wait for the disk.
-    Not where what an item cost decides about the next one, and not where pools share their workers."""
+    """Return whether a worker that is done with an item finds its next one waiting, so that it need not wait for the
+    disk. Not where what an item cost decides about the next one, and not where pools share their workers."""
     return kinds in ({"threads"}, {"loop"}) and options.cap is None
 
 

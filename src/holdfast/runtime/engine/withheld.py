@@ -36,7 +36,7 @@ def successes(chunks: Sequence[Chunk]) -> int:
 
 
 def _is_success(outcome: Outcome) -> bool:
-    """Whether an outcome shows that the code of its stage works."""
+    """Return whether an outcome shows that the code of its stage works."""
     return isinstance(outcome, Skipped) or (isinstance(outcome, Done) and not outcome.adopted)
 
 
@@ -151,12 +151,12 @@ class WithheldDeaths:
             self.release()
 
     def _is_proved_elsewhere(self) -> Generator[Effect, Any, bool]:
-        """Whether an item has succeeded since the run began, in another process."""
+        """Return whether an item has succeeded since the run began, in another process."""
         chunks = yield LookAt(Look.CHUNKS)
         return successes(chunks or ()) > self._before
 
     def _would_exceed(self, more: int) -> Generator[Effect, Any, bool]:
-        """Whether so many more dead letters would be too many."""
+        """Return whether so many more dead letters would be too many."""
         if self._tolerance is None:
             return False
         batch = yield LookAt(Look.BATCH)

@@ -323,7 +323,7 @@ def note_pause(store: Store, batch: BatchId, effect: ex.TellPause, *, actor: str
 
 
 def look_for_blame(store: Store, batch: Batch, chunks: Sequence[Chunk], ledger: Ledger) -> bool:
-    """Whether any chunk of a batch carries blame; who watches the run is told."""
+    """Return whether any chunk of a batch carries blame; who watches the run is told."""
     found = orphans.blame_of(store, batch, chunks, now=store.now())
     ledger.careful = "" if found is None else found.brief
     if found is not None and found.is_suspected and found.note not in ledger.notes:
@@ -359,7 +359,7 @@ def _of_replaced(gone: Sequence[Item]) -> str:
 
 
 def _of_others(others: Sequence[Item]) -> str:
-    """Items that were claimed together are taken away together."""
+    """Return items that were claimed together are taken away together."""
     if not others:
         return ""
     return f". Nor is the work on {many(len(others), 'item')} kept that came with it ({_keys(others)})"
@@ -371,7 +371,7 @@ def _keys(items: Sequence[Item]) -> str:
 
 
 def _cost_so_far(finished: Sequence[Outcome]) -> str:
-    """As far as it is known: what runs has not told its cost."""
+    """Return as far as it is known: what runs has not told its cost."""
     spends = [each.spend for each in finished if not isinstance(each, Lost)]
     units = sum(spend.usd for spend in spends if spend is not None)
     return f" (${canonical.to_usd(units)} so far)" if units else ""

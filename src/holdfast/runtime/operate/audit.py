@@ -82,7 +82,7 @@ def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress
 
 
 def flaws(store: Store) -> tuple[AuditFinding, ...]:
-    """What is wrong with the rows of batches that no chain tells of: one that is gone, or has other stages."""
+    """Return what is wrong with the rows of batches that no chain tells of: one that is gone, or has other stages."""
     found = store.flaws() if isinstance(store, TellsHistory) else []
     return tuple(
         AuditFinding(kind="batch", where=f"batch number {number}", message=f"{what}; put back a backup")
@@ -154,7 +154,7 @@ class _Auditor:
     # -- chains -------------------------------------------------------------------------------------------------
 
     def _groups(self, total: _AuditTally) -> Iterator[tuple[bytes, journal.Ingested]]:
-        """The batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
+        """Yield the batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
         at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
         way = journal.Steered(BatchMode.OPEN, "")
         seal: journal.Sealed | None = None
@@ -195,7 +195,7 @@ class _Auditor:
     def _chain(
         self, at: int, start: bytes, head: bytes, seq: int, seen: _AuditTally
     ) -> Iterator[tuple[Entry, journal.Header, journal.Body]]:
-        """Every entry of a chain up to `seq` whose link, header and body hold; the others become findings."""
+        """Yield every entry of a chain up to `seq` whose link, header and body hold; the others become findings."""
         seen.chains += 1
         prev, expected, last_fence = start, 1, 0
         for entry in each_entry(self._store, at):
@@ -419,7 +419,7 @@ def _sealed(is_sealed: bool) -> str:
 
 
 def _within(chunks: Sequence[Chunk], group: journal.Ingested) -> list[Chunk]:
-    """The chunks of a group, parents before their children; `chunks` is in the order of items."""
+    """Return the chunks of a group, parents before their children; `chunks` is in the order of items."""
     first = bisect_left(chunks, group.lo, key=lambda chunk: chunk.lo)
     last = bisect_left(chunks, group.hi, key=lambda chunk: chunk.lo)
     return sorted(chunks[first:last], key=lambda chunk: chunk.id)

@@ -88,7 +88,7 @@ def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *,
 
 
 def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> changes.Decision | None:
-    """What would follow, and None where nothing can differ. Nothing is changed."""
+    """Return what would follow, and None where nothing can differ. Nothing is changed."""
     if known.definition == definition or not known.admitted or known.sealed_at is not None:
         return None
     found = changes.decide_changes(known.name, known.definition, definition, None)
@@ -98,8 +98,8 @@ def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> c
 
 
 def has_begun(chunk: Chunk) -> bool:
-    """Whether any of its items can have passed a stage. A chunk that was cut off another one has items that may have
-    come far, and no attempts of its own."""
+    """Return whether any of its items can have passed a stage. A chunk that was cut off another one has items that may
+    have come far, and no attempts of its own."""
     counts = chunk.counts
     return chunk.owner is not None or chunk.parent is not None or counts.attempts + counts.done + counts.skipped > 0
 

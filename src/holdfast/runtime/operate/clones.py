@@ -73,7 +73,7 @@ def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
 
 
 def check_free(store: Store, plan: ClonePlan) -> Batch | None:
-    """The batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
+    """Return the batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
     if plan.kind == IMPORTED:
         check_fence(store, plan.fence, plan.name)
     found = find_batch(store, plan.name)
@@ -94,7 +94,8 @@ def check_free(store: Store, plan: ClonePlan) -> Batch | None:
 
 
 def _is_paused(batch: Batch) -> bool:
-    """As one is until it is whole; killed before it was opened to runs, it has all its checkpoints and waits still."""
+    """Return whether it is paused, as one is until it is whole; killed before it was opened to runs, it has all its
+    checkpoints and waits still."""
     return batch.course is BatchMode.PAUSED or not batch.admitted
 
 
@@ -151,8 +152,8 @@ def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> ClonedPartition:
 
 
 def clone(store: Store, batch: Batch, new_name: str) -> ClonePlan:
-    """A new batch of the same definition at the same cursors, under fences that are higher. What is known of totals
-    that do not count every row once goes with it."""
+    """Return a new batch of the same definition at the same cursors, under fences that are higher. What is known of
+    totals that do not count every row once goes with it."""
     chunks = store.chunks(batch.id)
     known = for_a_clone(remarks(store, batch))
     seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
@@ -166,7 +167,7 @@ def clone(store: Store, batch: Batch, new_name: str) -> ClonePlan:
 
 
 def from_state(store: Store, data: bytes, name: str, batch: str) -> ClonePlan:
-    """A new batch as a state says that was exported, here or elsewhere."""
+    """Return a new batch as a state says that was exported, here or elsewhere."""
     state = state_document.read(data, name)
     state_document.check_key(state.partitions, name)
     seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
@@ -185,7 +186,7 @@ def _payload(part: PartitionDocument) -> bytes:
 
 
 def preview_make(store: Store, plan: ClonePlan) -> Preview:
-    """What `make` would do. Nothing is changed."""
+    """Return what `make` would do. Nothing is changed."""
     rows = sum(seed.checkpoint.rows for seed in plan.seeds)
     facts = {"act": plan.kind, "partitions": len(plan.seeds), "fence_above": plan.fence, "rows": rows, **plan.origin}
     totals = plan.origin.get("totals", ())

@@ -149,7 +149,7 @@ class Pass:
         return self.points[-1].until if self.points else self.after
 
     def covers(self, after: Cursor | None, until: Cursor | None) -> bool:
-        """Whether all rows between the two were handled in it."""
+        """Return whether all rows between the two were handled in it."""
         return _order(self.after, after) <= 0 and _order(until, self.until) <= 0
 
     def reach(self, place: Cursor | None, rows: int, *, needed: bool) -> None:
@@ -312,8 +312,8 @@ def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[
 
 
 def _again(inside: list[Pass], edge: Span, held: int) -> int:
-    """How many rows of a stretch each pass over it can have handled: one that came or went between two passes was in
-    the hands of one of them only."""
+    """Return how many rows of a stretch each pass over it can have handled: one that came or went between two passes
+    was in the hands of one of them only."""
     known = [most for _, most in (_delivered(one, *edge) for one in inside) if most is not None]
     return min(known, default=held)
 
@@ -328,5 +328,5 @@ def _delivered(one: Pass, begin: Cursor | None, end: Cursor | None) -> tuple[int
 
 
 def rows_between(source: Readable, after: Cursor | None, until: Cursor | None) -> int:
-    """How many rows the source holds after one cursor, up to another and with it."""
+    """Return how many rows the source holds after one cursor, up to another and with it."""
     return 0 if after == until else sum(len(page.rows) for page in source.read(after, until))

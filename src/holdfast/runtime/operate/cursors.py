@@ -136,7 +136,7 @@ def spoken(at: Cursor | None, rows: int) -> dict[str, Any]:
 
 
 def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> CursorPlan:
-    """Every partition, or one, before its first row."""
+    """Return every partition, or one, before its first row."""
 
     def aim(at: Standing) -> tuple[Checkpoint, Shift]:
         return cursor.at_the_beginning(at), Shift(again=at.rows)
@@ -146,7 +146,7 @@ def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> Cu
 
 def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys: Sequence[str], *,
               type_name: str | None = None, acc: Accumulated | None = None) -> CursorPlan:  # fmt: skip
-    """One partition after the row that a person names; where the scan has one only, it need not be named."""
+    """Return one partition after the row that a person names; where the scan has one only, it need not be named."""
     found = list(standings(store, batch, partition))
     if len(found) != 1:
         raise UsageError(
@@ -170,7 +170,7 @@ def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys
 
 def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str | None = None, *,
              kind: str = RESET) -> CursorPlan:  # fmt: skip
-    """Every partition, or one, as it stood when the state was exported. The partitions have to be the same."""
+    """Return every partition, or one, as it stood when the state was exported. The partitions have to be the same."""
     state = state_document.read(data, name)
     state_document.check_source(state, source_of(batch), batch.name, name)
     state_document.check_key(state.partitions, name)
@@ -198,7 +198,7 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
 
 
 def to_same(store: Store, batch: Batch, partition: str | None = None) -> CursorPlan:
-    """Every partition that somebody holds, or one, taken from its owner: it goes on where it stands."""
+    """Return every partition that somebody holds, or one, taken from its owner: it goes on where it stands."""
     plan = _plan(store, batch, partition, BROKEN, lambda _: (None, Shift()), {})
     chunks = store.chunks(batch.id)
     parts = (each if is_held(chunks, each.at) else replace(each, left=NOBODY) for each in plan.parts)
@@ -224,7 +224,7 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
 
 
 def owner_of(chunk: Chunk, now: float) -> str | None:
-    """Who is at work on a chunk, in short; None where nobody is."""
+    """Return who is at work on a chunk, in short; None where nobody is."""
     return owners.short(chunk.owner) if chunk.owner is not None and owners.is_live(chunk, now) else None
 
 
@@ -261,7 +261,7 @@ def _decide(plan: CursorPlan, each: CursorMove, now: Standing, by: Actor, held: 
 
 
 def is_held(chunks: Sequence[Chunk], at: Standing) -> bool:
-    """Whether somebody has the partition, be it that his lease is over."""
+    """Return whether somebody has the partition, be it that his lease is over."""
     return at.place.state is State.PENDING and chunk_of(chunks, at.n).owner is not None
 
 
@@ -274,7 +274,7 @@ FRESH = "it resumes at its checkpoint anyway"
 
 
 def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> CursorPlan:
-    """What a reset would do: resume where each stands, or from its first row."""
+    """Return what a reset would do: resume where each stands, or from its first row."""
     if from_start:
         return to_beginning(store, batch, partition)
     lifecycle.check_goes_on(store, batch)
@@ -337,7 +337,7 @@ def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes 
 
 
 def preview_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> Preview:
-    """What a reset would do: resume where each stands, or from its first row. Nothing is changed."""
+    """Return what a reset would do: resume where each stands, or from its first row. Nothing is changed."""
     plan = plan_retry(store, batch, partition, from_start=from_start)
     named = partition is not None
 
@@ -352,7 +352,7 @@ def preview_retry(store: Store, batch: Batch, partition: str | None = None, *, f
 
 
 def preview_settle(store: Store, batch: Batch, partition: str, result: bytes | None) -> Preview:
-    """What `settle` would do. Nothing is changed."""
+    """Return what `settle` would do. Nothing is changed."""
     lifecycle.check_open(store, batch)
     (at,) = standings(store, batch, partition)
     check_unsettled(batch, at.place.state, partition)
@@ -379,8 +379,8 @@ def check_unsettled(batch: Batch, state: State, partition: str) -> None:
 
 
 def _taken_out(store: Store, batch: Batch, by: Actor, item: StoredItem) -> StoredItem:
-    """A partition that would run again is buried first, and taken from whoever holds it: only what is dead is settled
-    by hand. A crash after that leaves a dead letter, and the same command again settles it."""
+    """Bury a partition that would run again, and take it from whoever holds it: only what is dead is
+    settled by hand. A crash after that leaves a dead letter, and the same command again settles it."""
     place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
     Acts(store, batch, by).write("buried", [change], seize=True, events=[item_dead(item.n, item.key, place)])
@@ -390,7 +390,7 @@ def _taken_out(store: Store, batch: Batch, by: Actor, item: StoredItem) -> Store
 
 
 def check_result(data: bytes, what: str) -> bytes:
-    """The canonical bytes of a result that a person wrote as JSON."""
+    """Return the canonical bytes of a result that a person wrote as JSON."""
     if len(data) > OUTPUT_BYTES:
         raise UsageError(f"{what}: a result has at most {OUTPUT_BYTES:,} bytes, this one has {len(data):,}")
     try:
@@ -400,7 +400,8 @@ def check_result(data: bytes, what: str) -> bytes:
 
 
 def unlike(at: Standing, result: bytes) -> str:
-    """Why a result may not be what `converge` expects, from what the partition accumulated; empty where it may be."""
+    """Return why a result may not be what `converge` expects, from what the partition accumulated; empty where it may
+    be."""
     if at.acc is None:
         return ""
     mine, theirs = (type(canonical.decode_typed(each)).__name__ for each in (result, at.acc))

@@ -91,7 +91,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _no_store(path: Path) -> DoctorCheck:
-    """A first run makes the file, and the folders above it; it must be allowed to."""
+    """Check that a first run may make the file, and the folders above it."""
     folder = _nearest_folder(path)
     if not access(folder, R_OK | W_OK | X_OK):
         advice = "run as the user that owns it, or name another store with --store or $HOLDFAST_STORE"
@@ -100,7 +100,7 @@ def _no_store(path: Path) -> DoctorCheck:
 
 
 def _nearest_folder(path: Path) -> Path:
-    """Where the store is, or will be: its folder, or the nearest one above that exists."""
+    """Return where the store is, or will be: its folder, or the nearest one above that exists."""
     return next(folder for folder in path.absolute().parents if filesystem.is_there(folder))
 
 
@@ -145,7 +145,7 @@ def check_library() -> DoctorCheck:
 
 
 def check_file_system(path: Path, kind_of: Callable[[Path], str] = filesystem.kind_of) -> DoctorCheck:
-    """A write-ahead log needs memory that processes share, and a disk that outlives them."""
+    """Check the file system: a write-ahead log needs memory that processes share, and a disk that outlives them."""
     kind = kind_of(path)
     name = "file system"
     if filesystem.is_network(kind):
@@ -197,7 +197,7 @@ def check_permissions(path: Path) -> Iterator[DoctorCheck]:
 
 
 def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> DoctorCheck:
-    """A full disk loses nothing, and stops everything."""
+    """Return a full disk loses nothing, and stops everything."""
     free = usage(_nearest_folder(filesystem.behind(path))).free
     level = Level.UNSAFE if free < FREE_UNSAFE else Level.WARN if free < FREE_WARN else Level.OK
     return DoctorCheck(
@@ -240,7 +240,7 @@ def check_times(chunks: Iterable[Chunk], now: float) -> DoctorCheck:
 
 
 def check_content(path: Path) -> Iterator[DoctorCheck]:
-    """The file of a store: how it is written, whether its pages are sound, whether it was set back."""
+    """Yield the file of a store: how it is written, whether its pages are sound, whether it was set back."""
     file = SqliteFile(path)
     try:
         yield check_settings(file.settings())
@@ -257,7 +257,7 @@ def check_content(path: Path) -> Iterator[DoctorCheck]:
 
 
 def check_history(set_back: SetBack | None) -> DoctorCheck:
-    """A file that knows less than the note beside it is an older one, or has lost its log."""
+    """Return a file that knows less than the note beside it is an older one, or has lost its log."""
     if set_back is None:
         return _ok("history", "the file was never set back")
     advice = "a backup was put back, or the write-ahead log was lost; what is missing is done again by the next run"
@@ -265,7 +265,7 @@ def check_history(set_back: SetBack | None) -> DoctorCheck:
 
 
 def check_settings(settings: dict[str, Any]) -> DoctorCheck:
-    """What a commit's durability rests on."""
+    """Return what a commit's durability rests on."""
     wanted = {name: {"full": 2, "memory": 2}.get(value, value) for name, value in SETTINGS.items()}
     wanted["journal_mode"] = "wal"
     wrong = [
@@ -279,7 +279,7 @@ def check_settings(settings: dict[str, Any]) -> DoctorCheck:
 
 
 def check_wal(path: Path) -> DoctorCheck:
-    """A write-ahead log that keeps growing is held open by a reader that never ends."""
+    """Return a write-ahead log that keeps growing is held open by a reader that never ends."""
     wal = Path(f"{filesystem.behind(path)}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     if size > WAL_WARN:
@@ -338,7 +338,7 @@ def leftovers(folder: Path, now: float) -> Iterator[Path]:
 
 
 def sink_folders(store: Store) -> Iterator[Path]:
-    """Where the batches of a store write their files."""
+    """Yield where the batches of a store write their files."""
     for batch in store.batches():
         for stage in canonical.decode(batch.definition)["stages"]:
             sink = stage.get("sink") if isinstance(stage, dict) else None

@@ -91,7 +91,8 @@ class ColumnType(NamedTuple):
 
 
 def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
-    """Rows with a header line, UTF-8. Unless `raw`, no text is a formula to a spreadsheet or an order to a terminal."""
+    """Write rows with a header line, UTF-8, and return how many. Unless `raw`, no text is a formula to a spreadsheet
+    or an order to a terminal."""
     columns = table_columns(again())
     said = _as_it_is if raw else harmless
     text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
@@ -108,7 +109,7 @@ def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
 
 
 def write_parquet(stream: IO[bytes], again: Again) -> int:
-    """A Parquet file with typed columns, in groups of rows."""
+    """Write a Parquet file with typed columns, in groups of rows, and return how many rows."""
     pa, parquet = pyarrow()
     columns = table_columns(again())
     schema = pa.schema([(name, _arrow_type(pa, each)) for name, each in columns.items()])
@@ -137,7 +138,7 @@ def _arrow_type(pa: Any, column: ColumnType) -> Any:
 
 
 def pyarrow() -> tuple[Any, Any]:
-    """The library that writes Parquet, loaded when it is needed: it is an extra."""
+    """Return the library that writes Parquet, loaded when it is needed: it is an extra."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -145,7 +146,7 @@ def pyarrow() -> tuple[Any, Any]:
 
 
 def table_columns(rows: Iterable[dict[str, Any]]) -> dict[str, ColumnType]:
-    """Every column of some rows with its type, in the order in which they first occur."""
+    """Return every column of some rows with its type, in the order in which they first occur."""
     found: dict[str, ColumnType] = {}
     for row in map(flat, rows):
         for name, value in row.items():
@@ -158,7 +159,7 @@ def table_columns(rows: Iterable[dict[str, Any]]) -> dict[str, ColumnType]:
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the fields of its output or payload beside its own; a name that is taken gets a prefix."""
+    """Return a row with the fields of its output or payload beside its own; a name that is taken gets a prefix."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if not isinstance(value, msgspec.Raw):
@@ -230,8 +231,8 @@ def _typed(value: Any, kind: ColumnKind) -> Any:
 
 
 def harmless(text: str) -> str:
-    """A text as a cell that no spreadsheet takes for a formula and that gives no order to a terminal: an apostrophe
-    before what begins like a formula, or with an apostrophe; control characters as escapes."""
+    """Return a text as a cell that no spreadsheet takes for a formula and that gives no order to a terminal: an
+    apostrophe before what begins like a formula, or with an apostrophe; control characters as escapes."""
     safe = printable(text) if "\r" not in text else printable(text.replace("\r\n", "\n"))
     return f"'{safe}" if text.startswith(FORMULA) else safe
 
@@ -291,7 +292,7 @@ class ExportSummary(Plain):
 
 
 def results(store: Store, batch: Batch) -> Iterator[Exported]:
-    """Every item that is done, in order, with what the last stage made of it."""
+    """Yield every item that is done, in order, with what the last stage made of it."""
     last = len(stage_names(batch)) - 1
     reader = OutputReader(sinks_of(batch))
     outputs = iter(each_output(store, batch.id, stage=last))
@@ -307,7 +308,7 @@ def results(store: Store, batch: Batch) -> Iterator[Exported]:
 
 
 def rows(store: Store, batch: Batch, state: State) -> Iterator[dict[str, Any]]:
-    """One row per item in that state: results with their output, others with their place and payload."""
+    """Yield one row per item in that state: results with their output, others with their place and payload."""
     if state is State.DONE:
         for each in results(store, batch):
             yield {"key": each.key, "n": each.number, "output": msgspec.Raw(each.output)}

@@ -32,7 +32,7 @@ def refuse_changed(source: Readable, span: Span, what: str) -> None:
 
 
 def _corrected(source: Readable) -> str:
-    """What to do where the file is the same but for rows that nobody has handled."""
+    """Return what to do where the file is the same but for rows that nobody has handled."""
     if not isinstance(source, LineFile) or not source.can_be_sought:
         return ""
     return (
@@ -42,7 +42,8 @@ def _corrected(source: Readable) -> str:
 
 
 def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[str, ...]:
-    """The same for a whole batch, before anything is claimed. Of one that is finished, what was added is told."""
+    """Return the same for a whole batch, before anything is claimed. Of one that is finished, what was added is
+    told."""
     span = _span_now(source, store, batch)
     if span is None or span.identity is None or batch.course is BatchMode.CANCELLED:
         return ()
@@ -74,7 +75,7 @@ def _redrive_first(batch: Batch, dead: str) -> str:
 
 
 def grown_by(source: Readable, batch: Batch, found: Since) -> str:
-    """What to know of a source that others added to."""
+    """Return what to know of a source that others added to."""
     way = "" if isinstance(source, LineFile) else "follow it (hf.Follow(…)), or "
     return (
         f"{source!r} has grown by {many(found.more, found.noun)} since batch {batch.name!r} began: they are in none of "
@@ -83,8 +84,8 @@ def grown_by(source: Readable, batch: Batch, found: Since) -> str:
 
 
 def _since(source: Readable, store: Store, batch: Batch, span: Span) -> Since:
-    """What became of the source of a finished scan. One of an older version, or of a source that cannot tell, has
-    nothing to compare with."""
+    """Return what became of the source of a finished scan. One of an older version, or of a source that cannot tell,
+    has nothing to compare with."""
     assert span.identity is not None
     try:
         if isinstance(source, Identified):
@@ -103,8 +104,8 @@ def _dead_range(store: Store, batch: Batch) -> str:
 
 
 def _span_now(source: Readable, store: Store, batch: Batch) -> Span | None:
-    """The range whose identity is that of the source now, as the batch knows it: the first, unless corrections were
-    accepted since it ended. Then it is one that is open, or was when they were."""
+    """Return the range whose identity is that of the source now, as the batch knows it: the first, unless corrections
+    were accepted since it ended. Then it is one that is open, or was when they were."""
     first = _first_span(store, batch)
     if first is None or first.identity is None or not isinstance(source, LineFile):
         return first
@@ -121,7 +122,7 @@ def _span_now(source: Readable, store: Store, batch: Batch) -> Span | None:
 
 
 def _first_span(store: Store, batch: Batch) -> Span | None:
-    """The first range: its identity is that of all."""
+    """Return the first range: its identity is that of all."""
     item = next(iter(store.items(batch.id, limit=1)), None)
     return span_of(item.payload) if item is not None and item.payload else None
 
@@ -132,7 +133,7 @@ def _has_open_ranges(store: Store, batch: Batch) -> bool:
 
 
 def grown(source: Readable, store: Store, batch: Batch) -> Iterator[str]:
-    """What was appended to a file after it was divided into ranges that come to an end: no range has it."""
+    """Yield what was appended to a file after it was divided into ranges that come to an end: no range has it."""
     span = _span_now(source, store, batch)
     if span is None or span.until is None or not isinstance(span.identity, dict) or not isinstance(source, Identified):
         return
@@ -174,7 +175,7 @@ def _left(source: LineFile, at: Standing) -> tuple[int, int | None]:
 
 
 def _renewed(at: Standing, now: dict[str, object], more: int, reason: str) -> Change:
-    """A partition that resumes at its checkpoint, in the file as it is now."""
+    """Return a partition that resumes at its checkpoint, in the file as it is now."""
     plain = canonical.decode(at.payload)
     until = at.until
     if until is not None and until.kind == "byte" and more:

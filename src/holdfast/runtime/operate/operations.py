@@ -28,7 +28,7 @@ from holdfast.stores.base import Store, each_item, lineage
 
 
 def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> Preview:
-    """What `operations.reset` would do now. Nothing is changed."""
+    """Return what `operations.reset` would do now. Nothing is changed."""
     lifecycle.check_goes_on(store, batch)
     target = lookup.stage_numbered(batch, to_stage)
     name = stage_names(batch)[target]
@@ -125,7 +125,7 @@ FATES = {
 def preview_redrive(
     store: Store, batch: Batch, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> Preview:
-    """What `redrive` would do now. Nothing is changed."""
+    """Return what `redrive` would do now. Nothing is changed."""
     lifecycle.check_goes_on(store, batch)
     shown = _of_letters(store, batch, "redrive", items, code)
     return replace(shown, warning=lifecycle.end_in_the_way(store, batch),
@@ -135,7 +135,7 @@ def preview_redrive(
 def preview_discard(
     store: Store, batch: Batch, items: Sequence[str] | None = None, *, code: str | None = None
 ) -> Preview:
-    """What `discard` would do now. Nothing is changed."""
+    """Return what `discard` would do now. Nothing is changed."""
     lifecycle.check_open(store, batch)
     shown = _of_letters(store, batch, "discard", items, code)
     return replace(shown, perform=lambda by: discard(store, batch, by, items, code=code))
@@ -144,8 +144,8 @@ def preview_discard(
 def preview_resolve(
     store: Store, batch: Batch, item: str, *, output: bytes | None = None, stage: Stage | None = None
 ) -> Preview:
-    """What `resolve` would do now. Nothing is changed. To settle a letter twice is harmless; an item that was never
-    dead is refused, because whoever settles it by hand takes it for dead."""
+    """Return what `resolve` would do now. Nothing is changed. To settle a letter twice is harmless; an item that was
+    never dead is refused, because whoever settles it by hand takes it for dead."""
     lifecycle.check_open(store, batch)
     data = None if output is None else fitted(store, batch, check_output(output), stage)
     found = lookup.item_named(store, batch, item)
@@ -283,8 +283,8 @@ def _reset_chunk(store: Store, batch: Batch, by: Actor, target: int, chunk: Chun
 
 
 def may_have_begun(chunk: Chunk) -> bool:
-    """Whether any of its items can have left the start, or is in somebody's hands. A chunk that was cut off another one
-    has items that may have come far, and no attempts of its own."""
+    """Return whether any of its items can have left the start, or is in somebody's hands. A chunk that was cut off
+    another one has items that may have come far, and no attempts of its own."""
     begun = chunk.counts.settled > 0 or chunk.counts.attempts > 0
     return begun or chunk.owner is not None or chunk.parent is not None
 
@@ -322,7 +322,7 @@ def _is_untouched(place: ItemState, stage: int) -> bool:
 
 
 def check_output(output: bytes) -> bytes:
-    """The canonical bytes of an output that a person wrote as JSON."""
+    """Return the canonical bytes of an output that a person wrote as JSON."""
     if len(output) > OUTPUT_BYTES:
         raise UsageError(f"an output has at most {OUTPUT_BYTES:,} bytes, this one has {len(output):,}")
     try:
@@ -332,7 +332,7 @@ def check_output(output: bytes) -> bytes:
 
 
 def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code: str | None) -> Iterable[StoredItem]:
-    """The items that were named, whatever their state; or every dead letter, of one code where that is given."""
+    """Yield the items that were named, whatever their state; or every dead letter, of one code where that is given."""
     if items is not None:
         return [lookup.item_named(store, batch, item) for item in items]
     dead = each_item(store, batch.id, state=State.DEAD)

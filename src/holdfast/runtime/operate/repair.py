@@ -30,7 +30,7 @@ COLUMNS = {"item": "item", "to_stage": "begins again at", "why": "why"}
 
 
 def preview_repair(store: Store, batch: Batch, found: Reconciliation, findings: Findings) -> Preview:
-    """What would go back, and where to. Nothing is changed."""
+    """Return what would go back, and where to. Nothing is changed."""
     check_goes_on(store, batch)
     names, by_stage = stage_names(batch), Counter[str]()
     first: list[dict[str, str]] = []
@@ -82,7 +82,7 @@ def repair(store: Store, batch: Batch, findings: Findings, by: Actor) -> ActResu
 
 
 def _back(store: Store, batch: Batch, finding: Finding, stages: int) -> Back | None:
-    """What becomes of the item; None if it has moved on since it was looked at."""
+    """Return what becomes of the item; None if it has moved on since it was looked at."""
     assert finding.n is not None
     assert finding.stage is not None
     item = lookup.item_of(store, batch, finding.n)

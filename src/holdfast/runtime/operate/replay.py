@@ -202,11 +202,11 @@ class Projection:
         return (-1 if made_in == UNKNOWN else made_in - 1), bytes(self._digests[stage][_span(n - self.lo)])
 
     def outputs(self, n: ItemNo) -> list[int]:
-        """The stages at which the journal knows an output of the item."""
+        """Return the stages at which the journal knows an output of the item."""
         return [stage for stage, made_in in self._made_in.items() if made_in[n - self.lo]]
 
     def difference(self, item: StoredItem) -> str | None:
-        """How the stored place differs from the journal's, or None."""
+        """Return how the stored place differs from the journal's, or None."""
         at, place = item.n - self.lo, item.place
         told = (STATES[self._state[at]], self._stage[at], self._epoch[at])
         if told != (place.state, place.stage, place.epoch):
@@ -222,7 +222,8 @@ class Projection:
         return _trouble_words(held, trouble) if trouble != held else None
 
     def chunk_difference(self, chunk: Chunk) -> str | None:
-        """How kind, range, fence, owner and waiting time on a chunk's row differ from those of the journal, or None."""
+        """Return how kind, range, fence, owner and waiting time on a chunk's row differ from those of the journal, or
+        None."""
         if chunk.kind is not self._kind is not None:
             return f"kind {chunk.kind} instead of {self._kind}"
         told = self._standing[chunk.id]
@@ -231,7 +232,7 @@ class Projection:
         return None if held == told else _standing_words(held, told)
 
     def count_difference(self, chunk: Chunk) -> str | None:
-        """How the totals on a chunk's row differ from those of the journal, or None."""
+        """Return how the totals on a chunk's row differ from those of the journal, or None."""
         states = self._state[chunk.lo - self.lo : chunk.hi - self.lo]
         totals = self._totals.get(chunk.id, Counts())
         told: dict[str, int] = {
@@ -249,7 +250,8 @@ class Projection:
 
 
 def _after(before: Trouble, attempt: journal.Attempted, cost: int) -> Trouble:
-    """The trouble of an item after one more attempt; the one numbered 0 is none, but finds that an output was lost."""
+    """Return the trouble of an item after one more attempt; the one numbered 0 is none, but finds that an output was
+    lost."""
     if attempt.outcome == "rewind":
         return Trouble(said=("", attempt.message))
     if attempt.attempt == 0:
@@ -275,7 +277,7 @@ def _words(state: State, stage: int, epoch: int) -> str:
 
 
 def _trouble_words(held: Trouble, told: Trouble) -> str:
-    """The facts about an item's trouble that differ, in words."""
+    """Return the facts about an item's trouble that differ, in words."""
     return _differences(
         ("it has had", _count(held.attempt, "attempt"), _count(told.attempt, "attempt")),
         ("it is due", _due(held.due), _due(told.due)),
@@ -289,7 +291,7 @@ def _trouble_words(held: Trouble, told: Trouble) -> str:
 
 
 def _standing_words(held: ReplayedChunk, told: ReplayedChunk) -> str:
-    """The facts about a chunk that differ, in words."""
+    """Return the facts about a chunk that differ, in words."""
     return _differences(
         ("it covers", f"items {held.lo} to {held.hi - 1}", f"items {told.lo} to {told.hi - 1}"),
         ("its fence is", str(held.fence), str(told.fence)),

@@ -106,7 +106,7 @@ RESOLVE_KEYS = "batch strategy requeued buried in_flight never_begun owners firs
 
 
 def check_strategy(text: str) -> Strategy:
-    """The strategy of that name."""
+    """Return the strategy of that name."""
     try:
         return Strategy(text)
     except ValueError:
@@ -115,7 +115,7 @@ def check_strategy(text: str) -> Strategy:
 
 
 def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Sequence[str] | None = None) -> Preview:
-    """What `resolve` would do. Nothing is changed."""
+    """Return what `resolve` would do. Nothing is changed."""
     counts, left = Counter[State](), Counter[str]()
     owners: dict[str, None] = {}
     first: list[str] = []
@@ -180,7 +180,7 @@ def resolve_orphans(
 
 
 def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Counter[str]) -> Iterator[Orphan]:
-    """The orphans that are meant; why others are not goes to `left`."""
+    """Yield the orphans that are meant; why others are not goes to `left`."""
     if items is None:
         found: Iterable[Orphan | str] = find(store, batch)
     else:
@@ -218,7 +218,7 @@ def _write(acts: Acts, by: Actor, strategy: Strategy, some: list[tuple[Orphan, I
 
 
 def _context(orphan: Orphan) -> dict[str, Any]:
-    """What the item was doing: kept with the entry, because its place says something else from now on."""
+    """Return what the item was doing: kept with the entry, because its place says something else from now on."""
     place = orphan.place
     return {
         "n": orphan.n, "kind": orphan.kind.value, "since": orphan.since, "stage": orphan.stage, "owner": orphan.owner,
@@ -247,7 +247,7 @@ AT_WORK = "an owner that is alive has it: what it commits takes the blame away"
 
 
 def preview_lift(store: Store, batch: Batch) -> Preview:
-    """What `lift_blame` would do. Nothing is changed."""
+    """Return what `lift_blame` would do. Nothing is changed."""
     lifecycle.check_goes_on(store, batch)
     found = orphans.blame_of(store, batch, _free(store, batch), now=store.now())
     title = f"No part of {batch.name} that nobody holds carries blame."
@@ -283,7 +283,7 @@ def _free(store: Store, batch: Batch) -> list[Chunk]:
 
 
 def _naming(store: Store, chunks: list[Chunk]) -> Iterator[Change]:
-    """One pending item of each chunk, by which an act finds it."""
+    """Yield one pending item of each chunk, by which an act finds it."""
     for chunk in chunks:
         for item in store.items(chunk.batch, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=1):
             yield change_of(item.n, item.place, item.place)

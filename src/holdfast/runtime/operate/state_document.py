@@ -31,7 +31,7 @@ class PartitionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """What the source was like when it was divided, where it can tell."""
 
     def checkpoint_for(self, n: ItemNo) -> Checkpoint:
-        """Its checkpoint, as that of an item."""
+        """Return its checkpoint, as that of an item."""
         said = self.checkpoint
         if said is None:
             return Checkpoint(n, 0, b"")
@@ -71,7 +71,7 @@ class StateDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def seal(plain: dict[str, Any]) -> dict[str, Any]:
-    """The document with its digest: whoever reads it sees whether it is whole and as it was written."""
+    """Return the document with its digest: whoever reads it sees whether it is whole and as it was written."""
     return {**plain, "digest": digest_of(plain)}
 
 
@@ -81,8 +81,8 @@ def digest_of(plain: dict[str, Any]) -> str:
 
 
 def read(data: bytes, what: str) -> StateDocument:
-    """The state in such a document. Raises Damaged if it is cut off or changed, NotOurs if it is something else, and
-    SchemaTooNew if a later version wrote it."""
+    """Return the state in such a document. Raises Damaged if it is cut off or changed, NotOurs if it is something else,
+    and SchemaTooNew if a later version wrote it."""
     plain = plain_object(data, what)
     if plain.get("format") != FORMAT:
         raise NotOurs(
@@ -102,7 +102,7 @@ def read(data: bytes, what: str) -> StateDocument:
 
 
 def plain_object(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in some bytes."""
+    """Return the JSON object in some bytes."""
     if not data.strip():
         raise Damaged(f"{what} is empty: nothing was changed")
     try:
@@ -153,7 +153,8 @@ def check_key(parts: list[PartitionDocument], what: str) -> None:
 
 
 def document(store: Store, batch: Batch, partition: str | None = None) -> dict[str, Any]:
-    """The state of a scan, with a digest over all of it; or of one partition, which is no state to be put back."""
+    """Return the state of a scan, with a digest over all of it; or of one partition, which is no state to be put
+    back."""
     source, chunks = source_of(batch), store.chunks(batch.id)
     return seal({
         "format": FORMAT if partition is None else f"{FORMAT}, one partition of it",
@@ -169,7 +170,7 @@ def document(store: Store, batch: Batch, partition: str | None = None) -> dict[s
 
 
 def moment(at: float | None) -> str | None:
-    """A time as people and machines read it; None where there is none."""
+    """Return a time as people and machines read it; None where there is none."""
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
 
 
@@ -189,7 +190,7 @@ def _part(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any]:
 
 
 def _checkpoint(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any] | None:
-    """How far it has come, with the commit that said so and how many rows that covered."""
+    """Return how far it has come, with the commit that said so and how many rows that covered."""
     found = at.checkpoint
     if found is None:
         return None

@@ -56,14 +56,14 @@ def cancel(store: Store, batch: Batch, by: Actor, *, at_once: bool = False) -> A
 
 
 def is_finished(store: Store, batch: Batch) -> bool:
-    """Whether there is nothing to call off: its source was read to its end, and nothing is pending."""
+    """Return whether there is nothing to call off: its source was read to its end, and nothing is pending."""
     if batch.course is BatchMode.CANCELLED or batch.ingested_at is None:
         return False
     return not any(chunk.pending for chunk in store.chunks(batch.id))
 
 
 def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Preview:
-    """What `cancel` would do. Nothing is changed."""
+    """Return what `cancel` would do. Nothing is changed."""
     chunks, now = store.chunks(batch.id), store.now()
     held = [chunk for chunk in chunks if chunk.pending and owners.is_live(chunk, now)]
     pending, in_flight = (sum(chunk.pending for chunk in some) for some in (chunks, held))
@@ -157,12 +157,12 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
 
 
 def why(store: Store, batch: Batch, default: str) -> str:
-    """The reason with which the batch was last steered."""
+    """Return the reason with which the batch was last steered."""
     return next((entry.told(journal.Steered).reason for entry in backward(store, batch, "steered")), default)
 
 
 def _last_said(store: Store, batch: Batch) -> str:
-    """The words with which the batch got the end that it has; whatever was said with pauses since then does not
+    """Return the words with which the batch got the end that it has; whatever was said with pauses since then does not
     matter."""
     said = ""
     for entry in backward(store, batch, "steered"):

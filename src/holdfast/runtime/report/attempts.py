@@ -157,7 +157,7 @@ class Quantiles:
         self._sort_out([each for bracket in self._brackets for each in bracket.narrowed()])
 
     def values(self) -> list[Fraction | float | None]:
-        """One per point; exact where the numbers are whole."""
+        """Return one per point; exact where the numbers are whole."""
         return [self._between(point) if self.count else None for point in self._points]
 
     def _sort_out(self, brackets: Sequence[Bracket]) -> None:
@@ -301,7 +301,7 @@ class AttemptReader:
                 yield stage, name, block
 
     def checkpoints(self) -> Iterator[journal.Checkpointed]:
-        """The bodies of all commits."""
+        """Yield the bodies of all commits."""
         for chunk in self._chunks:
             for entry in forward(self._store, chunk, upto=chunk.seq):
                 if isinstance(entry.body, journal.Checkpointed):
@@ -326,7 +326,7 @@ def _tally_of(stage: int, tallies: dict[int, NamedCounts]) -> NamedCounts:
 
 
 def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator[tuple[int, str, Block]]:
-    """The numbers of one commit, by stage and name. `metrics` remembers which metrics are told apart."""
+    """Yield the numbers of one commit, by stage and name. `metrics` remembers which metrics are told apart."""
     for group in body.advanced:
         if not group.adopted:
             queued, took = unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds)
@@ -346,8 +346,8 @@ def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator
 
 
 def was_run(attempt: journal.Attempted) -> bool:
-    """Whether a handler was called. Attempts are numbered from 1; an item that goes back, or is buried, because what
-    it rests on is gone has the number 0."""
+    """Return whether a handler was called. Attempts are numbered from 1; an item that goes back, or is buried, because
+    what it rests on is gone has the number 0."""
     return attempt.attempt > 0
 
 
@@ -358,7 +358,7 @@ def _times(stage: int, queued: Sequence[float], seconds: Sequence[float]) -> Ite
 
 
 def numbers_in(facts: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
-    """The numbers among some facts. Truth values and what is not finite are none."""
+    """Yield the numbers among some facts. Truth values and what is not finite are none."""
     for name, value in facts.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
@@ -367,5 +367,5 @@ def numbers_in(facts: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
 
 
 def named(name: str, known: Mapping[str, Any]) -> str:
-    """The name to count under: a flood of different names is counted together."""
+    """Return the name to count under: a flood of different names is counted together."""
     return name if name in known or len(known) < DISTINCT_NAMES else OTHER

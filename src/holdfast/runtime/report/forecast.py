@@ -113,7 +113,7 @@ class PastAttempts:
     """Number and stage of every item that an operator tried again, in order."""
 
     def was_redriven(self, n: int, stage: int) -> bool:
-        """Whether an operator tried the item again at that stage."""
+        """Return whether an operator tried the item again at that stage."""
         wanted = n << STAGE_BITS | stage
         at = bisect_left(self._redriven, wanted)
         return at < len(self._redriven) and self._redriven[at] == wanted
@@ -223,7 +223,7 @@ class Committed(NamedTuple):
 
 
 def rate(commits: Iterable[Committed]) -> float | None:
-    """Items settled per second of work over the last commits; None before there are two."""
+    """Return items settled per second of work over the last commits; None before there are two."""
     seen = sorted(commits, key=lambda each: each.at)[-RATE_ENTRIES:]
     seconds = worked(seen)
     return sum(settled_in(each.body) for each in seen[1:]) / seconds if seconds > 0 else None
@@ -257,7 +257,7 @@ def _longest(body: journal.Checkpointed) -> float:
 
 
 def settled_in(body: journal.Checkpointed) -> int:
-    """How many items a commit brought to their end."""
+    """Return how many items a commit brought to their end."""
     finished = sum(len(group.items) for group in body.advanced if group.finished)
     return finished + sum(1 for attempt in body.attempts if attempt.outcome in ("skip", "bury"))
 

@@ -209,8 +209,8 @@ def check_goes_on(store: Store, batch: Batch) -> None:
 
 
 def end_in_the_way(store: Store, batch: Batch) -> str:
-    """What to know before items are sent back in a batch whose end has come: only a later end lets them run. Empty
-    where its end is still to come, or it has none."""
+    """Return what to know before items are sent back in a batch whose end has come: only a later end lets them run.
+    Empty where its end is still to come, or it has none."""
     if not course.has_ended(batch, store.now()):
         return ""
     end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
@@ -218,7 +218,7 @@ def end_in_the_way(store: Store, batch: Batch) -> str:
 
 
 def seal_of(store: Store, batch: Batch) -> Seal | None:
-    """The seal of a batch with what came after it; None if it is open."""
+    """Return the seal of a batch with what came after it; None if it is open."""
     if batch.sealed_at is None:
         return None
     by, reason, late = "?", "", list[Late]()
@@ -231,7 +231,7 @@ def seal_of(store: Store, batch: Batch) -> Seal | None:
 
 
 def late_for(store: Store, batch: Batch, n: int) -> list[Late]:
-    """What came too late for one item, whether the batch is still sealed or not."""
+    """Return what came too late for one item, whether the batch is still sealed or not."""
     return [late for late in map(_late, forward(store, batch, LATE)) if n in late.items]
 
 
@@ -256,7 +256,7 @@ def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
 
 
 def completed_stages(store: Store, batch: Batch) -> dict[str, dict[str, Any]]:
-    """What is recorded about complete stages, the newest for each."""
+    """Return what is recorded about complete stages, the newest for each."""
     found: dict[str, dict[str, Any]] = {}
     for entry in forward(store, batch, STAGE_COMPLETED):
         facts = entry.note

@@ -31,7 +31,7 @@ class LastGrant:
 
 
 def last_grant(store: Store, chunk: Chunk) -> LastGrant | None:
-    """The newest grant of the chunk itself; None where nobody ever had it."""
+    """Return the newest grant of the chunk itself; None where nobody ever had it."""
     grants = (LastGrant(entry.actor, entry.at) for entry in backward(store, chunk, "claimed"))
     return next(grants, None)
 
@@ -45,7 +45,7 @@ class Burials:
         self._admissions: list[tuple[int, int, float]] | None = None
 
     def of(self, family: Sequence[Chunk]) -> dict[int, float]:
-        """The item's number, and when it was last buried, of all that ever were in these chunks."""
+        """Return the item's number, and when it was last buried, of all that ever were in these chunks."""
         found: dict[int, float] = {}
         for entry in forward_over(self._store, family):
             buried = list(_buried(entry.body))
@@ -54,7 +54,7 @@ class Burials:
         return found
 
     def admitted_at(self, n: int) -> float:
-        """When an item was admitted: what nobody buried was a dead letter from the first moment."""
+        """Return when an item was admitted: what nobody buried was a dead letter from the first moment."""
         if self._admissions is None:
             self._admissions = list(self._read_admissions())
         return next((at for lo, hi, at in self._admissions if lo <= n < hi), self._batch.opened_at)
@@ -114,7 +114,7 @@ class Activity:
         )  # fmt: skip
 
     def facts(self, chunk: Chunk, place: ItemState | None = None) -> OrphanFacts:
-        """What is known about the pending items of a chunk, or about the one of them that is at `place`."""
+        """Return what is known about the pending items of a chunk, or about the one of them that is at `place`."""
         return OrphanFacts(
             state=State.PENDING,
             course=self._course,
@@ -126,7 +126,7 @@ class Activity:
         )
 
     def _was_claimed(self, chunk: Chunk) -> bool:
-        """Whether the chunk was claimed since it last made progress."""
+        """Return whether the chunk was claimed since it last made progress."""
         if chunk.seq == 0 or self.now - chunk.touched_at <= self.grace:  # never, or it makes no difference
             return False
         if not _is_seized(chunk):
@@ -146,7 +146,8 @@ class Activity:
 
 
 def _is_seized(chunk: Chunk) -> bool:
-    """Whether an act took the chunk from its owner since it was last granted, or nobody but an act ever touched it."""
+    """Return whether an act took the chunk from its owner since it was last granted, or nobody but an act ever touched
+    it."""
     return chunk.owner is None and chunk.version == 0
 
 
@@ -206,7 +207,7 @@ class OrphanFinder:
         self._burials = Burials(store, batch)
 
     def look(self, family: list[Chunk]) -> Iterator[Orphan]:
-        """What is stuck in some chunks of one family."""
+        """Yield what is stuck in some chunks of one family."""
         buried: dict[int, float] | None = None
         for chunk in family:
             if chunk.pending:
@@ -216,7 +217,7 @@ class OrphanFinder:
                 yield from self._dead(chunk, buried)
 
     def at(self, item: StoredItem) -> Orphan | str:
-        """One item; as text, why it is not stuck."""
+        """Return one item; as text, why it is not stuck."""
         family = next(f for f in families(self.chunks) if any(c.lo <= item.n < c.hi for c in f))
         chunk = next(c for c in family if c.lo <= item.n < c.hi)
         if item.place.state is State.DEAD:
@@ -252,7 +253,7 @@ class OrphanFinder:
         return self.now - self._batch.opened_at > self._patience.dead_after
 
     def _owner(self, chunk: Chunk) -> str:
-        """Who has the chunk, or had it last."""
+        """Return who has the chunk, or had it last."""
         if chunk.owner is not None:
             return chunk.owner
         grant = last_grant(self._store, chunk)
@@ -326,7 +327,7 @@ def blame_of(
     is_dead: IsDead = owners.is_dead,
     only: ChunkId | None = None,
 ) -> Blame | None:
-    """The blame in a batch, or on one chunk of it; None where there is none."""
+    """Return the blame in a batch, or on one chunk of it; None where there is none."""
     asked = chunks if only is None else [chunk for chunk in chunks if chunk.id == only]
     blamed = find_carriers(asked, now=now, is_dead=is_dead)
     if not blamed:
@@ -343,7 +344,7 @@ def blame_of(
 
 
 def find_carriers(chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead) -> list[Chunk]:
-    """The chunks that carry blame."""
+    """Return the chunks that carry blame."""
     fresh = [chunk for chunk in chunks if not chunk.progressed]
     return [each for each in fresh if lease.carries_blame(each, is_held=owners.is_live(each, now, is_dead))]
 
@@ -356,7 +357,7 @@ def count_deaths(
     now: float,
     is_dead: IsDead = owners.is_dead,
 ) -> int:
-    """How many owners in a row died with nothing committed, as the chains of the chunk and its parents tell."""
+    """Return how many owners in a row died with nothing committed, as the chains of the chunk and its parents tell."""
     claims = 0
     for header in _backwards(store, chunk, known):
         if header.kind == "claimed":
@@ -367,7 +368,7 @@ def count_deaths(
 
 
 def lifting(batch: str) -> str:
-    """The command that lifts it."""
+    """Return the command that lifts it."""
     return f"{command('reset', batch, options='--blame')} lifts that"
 
 
@@ -380,7 +381,7 @@ def _owners(count: int) -> str:
 
 
 def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> Iterator[journal.Header]:
-    """The headers of a chain, newest first; behind its first those of its parent's from before it was cut off. A
+    """Yield the headers of a chain, newest first; behind its first those of its parent's from before it was cut off. A
     parent may have come a long way since: only so many entries are read."""
     cut: ChunkId | None = None
     left = BLAME_ENTRIES
@@ -401,7 +402,7 @@ def _child(body: journal.Body) -> int | None:
 
 
 def context_of(note: bytes, n: int) -> dict[str, Any]:
-    """What an item was doing when it was resolved, from the note of the entry; empty where there is none."""
+    """Return what an item was doing when it was resolved, from the note of the entry; empty where there is none."""
     said = canonical.decode(note) if note else {}
     items = said.get("items", []) if isinstance(said, dict) else []
     return next((dict(each) for each in items if isinstance(each, dict) and each.get("n") == n), {})

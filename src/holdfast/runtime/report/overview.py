@@ -64,7 +64,7 @@ class ScanOverview(Plain):
 
 
 def overview(seen: Sequence[PartitionStatus]) -> ScanOverview:
-    """The partitions summed up."""
+    """Return the partitions summed up."""
     rates = [each.rate for each in seen if each.rate is not None]
     open_ = [each for each in seen if each.state in ("running", "following", State.PENDING)]
     left = None if any(each.rows_left is None for each in open_) else sum(each.rows_left or 0 for each in open_)
@@ -80,12 +80,12 @@ def overview(seen: Sequence[PartitionStatus]) -> ScanOverview:
 
 
 def has_begun(store: Store, batch: Batch) -> bool:
-    """Whether rows of a scan were handled, or a person set a cursor."""
+    """Return whether rows of a scan were handled, or a person set a cursor."""
     return bool(store.checkpoints(batch.id, limit=1))
 
 
 def was_worked_on(store: Store, batch: Batch) -> bool:
-    """Whether somebody walked over rows of it: a clone that nobody has run yet only has its cursors."""
+    """Return whether somebody walked over rows of it: a clone that nobody has run yet only has its cursors."""
     chunks = store.chunks(batch.id)
     return any(chunk.owner is not None or _last_is_of_work(store, chunk) for chunk in chunks)
 
@@ -95,13 +95,13 @@ def _last_is_of_work(store: Store, chunk: Chunk) -> bool:
 
 
 def is_followed(store: Store, batch: Batch) -> bool:
-    """Whether the batch is a scan that follows its source."""
+    """Return whether the batch is a scan that follows its source."""
     first = next(iter(store.items(batch.id, limit=1)), None)
     return first is not None and first.key == FOLLOW and is_partition(store, batch, first)
 
 
 def glances(store: Store, batch: Batch) -> Iterator[PartitionStatus]:
-    """Every partition as it stands now."""
+    """Yield every partition as it stands now."""
     chunks, now = store.chunks(batch.id), store.now()
     for at in standings(store, batch):
         yield glance(store, at, chunk_of(chunks, at.n), now)
@@ -134,14 +134,14 @@ def _state(at: Standing) -> str:
 
 
 def of_item(store: Store, batch: Batch, item: StoredItem) -> PartitionStatus | None:
-    """One item of a batch, if it is a range."""
+    """Return one item of a batch, if it is a range."""
     at = standing_of(store, batch, item)
     return None if at is None else glance(store, at, chunk_of(store.chunks(batch.id), at.n), store.now())
 
 
 def lag(at: Standing, now: float) -> str:
-    """What is left: in rows where their number is known; else when the last one was handled. How far a scan is behind
-    its source, a tick tells, which looks at that."""
+    """Return what is left: in rows where their number is known; else when the last one was handled. How far a scan is
+    behind its source, a tick tells, which looks at that."""
     if at.place.state is not State.PENDING and at.place.state is not State.DEAD:
         return ""
     if at.expected is not None:
@@ -152,7 +152,7 @@ def lag(at: Standing, now: float) -> str:
 
 
 def _share(at: Standing) -> float | None:
-    """How much of a range is behind its cursor."""
+    """Return how much of a range is behind its cursor."""
     if at.place.state in (State.DONE, State.SKIPPED):
         return 1.0
     if at.expected is not None:
@@ -195,7 +195,7 @@ def _number(at: Cursor | None) -> float | None:
 
 
 def partition_in_words(at: Standing) -> str:
-    """How far a range has come, in a sentence."""
+    """Return how far a range has come, in a sentence."""
     if at.checkpoint is None or not at.checkpoint.cursor:
         return "at its beginning: no row has been handled"
     of = "" if at.expected is None else f" of {at.expected:,}"
@@ -205,7 +205,7 @@ def partition_in_words(at: Standing) -> str:
 
 
 def of_a_row(item: StoredItem) -> str:
-    """Where the partition stood that came upon a row which was buried, as far as that is known."""
+    """Return where the partition stood that came upon a row which was buried, as far as that is known."""
     seen = canonical.decode(item.payload).get("seen")
     if seen is None:
         return ""
@@ -214,7 +214,7 @@ def of_a_row(item: StoredItem) -> str:
 
 
 def _rate(store: Store, chunk: Chunk, n: int) -> float | None:
-    """Rows per second over the last checkpoints."""
+    """Return rows per second over the last checkpoints."""
     seen: list[tuple[float, int]] = []
     for entry in backward(store, chunk):
         body = entry.body

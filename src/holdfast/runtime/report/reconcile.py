@@ -67,7 +67,7 @@ def reconcile(
 
 
 def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
-    """A function that looks at the recorded outputs again and gives what is wrong with them, item by item."""
+    """Return a function that looks at the recorded outputs again and gives what is wrong with them, item by item."""
 
     def look() -> Iterator[Finding]:
         there = sinks if sinks is not None else sinks_of(batch)
@@ -170,7 +170,7 @@ class _Reconciler:
 
 
 def _miscounted(chunks: Sequence[Chunk], states: Mapping[State, int]) -> Iterator[Finding]:
-    """Where the chunks say something else than their items, counted one by one."""
+    """Yield where the chunks say something else than their items, counted one by one."""
     for state in SETTLED:
         told = sum(getattr(chunk.counts, state.value) for chunk in chunks)
         if told != states[state]:
@@ -278,8 +278,8 @@ def _last_end(store: Store, batch: Batch) -> str | None:
 
 
 def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: LastMessage | None) -> How:
-    """How closely to look: at no files where an end was noted before and only new messages came since. Each has seen to
-    its own."""
+    """Return how closely to look: at no files where an end was noted before and only new messages came since. Each has
+    seen to its own."""
     if not sinks:
         return "sums"
     newest = backward(store, batch, *AMENDS - {"ingested"}, RECONCILED, most=ENTRIES_AT_A_TIME)

@@ -52,14 +52,14 @@ class Kinds:
         return f"All {self.count:,} {self.noun}s are" if self.count != 1 else f"Its one {self.noun} is"
 
     def died(self) -> str:
-        """How many died, of how many."""
+        """Return how many died, of how many."""
         mine, rows = self.items.get("dead", 0), self.rows.get("dead", 0)
         if not rows:
             return f"{mine:,} of {many(self.count, self.noun)}"
         return f"{mine:,} of {many(self.count, self.noun)} and {many(rows, 'row')}" if mine else many(rows, "row")
 
     def pending(self) -> str:
-        """How many are left, in words."""
+        """Return how many are left, in words."""
         mine, rows = self.items.get("pending", 0), self.rows.get("pending", 0)
         told = [many(mine, self.noun)] if mine or not rows else []
         return " and ".join([*told, *([many(rows, "buried row")] if rows else [])])
@@ -76,7 +76,7 @@ class Kinds:
 
 
 def kinds_of(now: status.Status) -> Kinds:
-    """The items of a batch; of a scan, rows that were buried apart from its partitions."""
+    """Return the items of a batch; of a scan, rows that were buried apart from its partitions."""
     mine = {name: getattr(now.counts, name) for name in STATES}
     if now.kind is not Kind.PARTITIONS:
         return Kinds(mine)
@@ -93,7 +93,7 @@ class Result:
 
 
 def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
-    """Every result, validated against the annotation of the last stage; read in pages, so memory stays flat."""
+    """Yield every result, validated against the annotation of the last stage; read in pages, so memory stays flat."""
     store = pipeline.store
     batch = find_batch(store, name)
     if batch is None:
@@ -138,7 +138,7 @@ class ThisRun:
         return f"{self.done:,} done in {in_words(self.seconds)} ({self.rate:,.1f}/s), {self.done_before:,} before"
 
     def of_rows(self) -> str:
-        """The same for a scan: what counts there is rows."""
+        """Return the same for a scan: what counts there is rows."""
         rate = self.rows / self.seconds if self.seconds > 0 else 0.0
         parts = self.done - self.redriven
         done = f"{many(parts, 'partition')} done, " if parts else ""
@@ -236,7 +236,7 @@ class Report(Plain):
         return statistics.collect(pipeline.store, batch)
 
     def results(self) -> Iterator[Result]:
-        """Every result, in the order of the items, with its key and its validated output."""
+        """Yield every result, in the order of the items, with its key and its validated output."""
         return results(self._needed(), self.batch)
 
     @property
@@ -312,7 +312,7 @@ class Report(Plain):
 
     @staticmethod
     def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
-        """How a batch stands, without a run."""
+        """Return how a batch stands, without a run."""
         named = lookup.batch_named(pipeline.store, batch)
         return make(pipeline, pipeline.store, named, run=None, reason="", tolerated=0)
 
@@ -326,7 +326,7 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
          failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
-    """The report of a batch as it stands in the store; `batch` was read just now."""
+    """Return the report of a batch as it stands in the store; `batch` was read just now."""
     now, named = status.snapshot(store, batch, brief=True), pipeline.store_name
     if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is BatchMode.PAUSED else now.halted
@@ -371,13 +371,14 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
 
 
 def _completed(pipeline: "PipelineDefinition", store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
-    """What is on record of complete stages: that is written where they have hooks, else it need not be looked for."""
+    """Return what is on record of complete stages: that is written where they have hooks, else it need not be looked
+    for."""
     has_hooks = any(stage.hooks.after.functions for stage in pipeline.stages)
     return lifecycle.completed_stages(store, batch) if has_hooks else {}
 
 
 def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
-    """The warnings of a run, with the blame that is left at its end in place of what was told of it meanwhile."""
+    """Yield the warnings of a run, with the blame that is left at its end in place of what was told of it meanwhile."""
     yield from (each for each in warnings if blame is None or each != blame.note)
     if blame is not None:
         yield str(blame)
@@ -407,8 +408,8 @@ STOPPED_BY = {
 def _state(
     now: status.Status, reason: str, tolerated: int, *, read: bool, unexplained: str, kinds: Kinds, has_source: bool
 ) -> tuple[str, str]:
-    """The word for the batch, and its sentence. `read`: this run came to the end of its source, where it had one;
-    `unexplained`: what does not agree."""
+    """Return the word for the batch, and its sentence. `read`: this run came to the end of its source, where it had
+    one; `unexplained`: what does not agree."""
     counts = now.counts
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
     state = _word(now, reason, read=read, findings=bool(unexplained))
@@ -429,8 +430,8 @@ FINAL = frozenset({End.STOPPED, End.CANCELLED, OVER_TOLERANCE})
 
 
 def _word(now: status.Status, reason: str, *, read: bool, findings: bool) -> str:
-    """The word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run came to
-    the end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
+    """Return the word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run
+    came to the end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
     end, is_over = now.end, now.is_complete and read
     if end not in (End.CANCELLED, End.STOPPED) and not is_over:
         end = End.STOPPED if reason == "until" else None
@@ -439,7 +440,7 @@ def _word(now: status.Status, reason: str, *, read: bool, findings: bool) -> str
 
 
 def _sentence(word: str, now: status.Status, reason: str, left: str, unexplained: str) -> str:
-    """What to know about a batch of that word, and what to do next. `unexplained`: what does not agree."""
+    """Return what to know about a batch of that word, and what to do next. `unexplained`: what does not agree."""
     see = f"{unexplained}: see `{command('reconcile', now.batch)}`."
     if word in (End.CANCELLED, End.STOPPED):
         told = _cancelled(now) if word == End.CANCELLED else _stopped(now)
@@ -501,8 +502,8 @@ def _of(some: int, of_all: int) -> str:
 
 
 def _unexplained(now: status.Status, found: Reconciliation | None, unverified: int) -> str:
-    """What does not agree, in words: nothing where every item that came is accounted for, be they fewer than were
-    expected: that is an end of its own."""
+    """Return what does not agree, in words: nothing where every item that came is accounted for, be they fewer than
+    were expected: that is an end of its own."""
     told = found.unexplained if found is not None and found.is_ended and not found.is_told else ()
     surplus = [f"{now.surplus:,} unexpected"] if now.surplus and found is None else []
     others = [f"{many(unverified, 'output')} could not be verified"] if unverified else []
@@ -510,7 +511,7 @@ def _unexplained(now: status.Status, found: Reconciliation | None, unverified: i
 
 
 def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool) -> tuple[str, str]:
-    """The state and the sentence of a batch that may continue as it is."""
+    """Return the state and the sentence of a batch that may continue as it is."""
     word = STOPPED_BY.get(reason)
     if word is not None:
         return "interrupted", f"{word}, {left}: run again to continue."

@@ -113,7 +113,8 @@ class Statistics(Plain):
 
 
 def collect(store: Store, batch: Batch, *, held: int = HELD_NUMBERS) -> Statistics:
-    """The statistics of a batch as it stands. Exact at every size; `held` is how many numbers may be in memory."""
+    """Return the statistics of a batch as it stands. Exact at every size; `held` is how many numbers may be in
+    memory."""
     return _Collector(store, batch, held).statistics()
 
 
@@ -177,7 +178,7 @@ class _Collector:
 
 
 def summarise(quantiles: Quantiles, *, exact: bool = False) -> Summary:
-    """The summary of some columns together; `exact` for money, which is kept in units."""
+    """Return the summary of some columns together; `exact` for money, which is kept in units."""
     columns = quantiles.columns
     count = quantiles.count
     total = sum(column.total for column in columns)
@@ -200,7 +201,7 @@ def summarise(quantiles: Quantiles, *, exact: bool = False) -> Summary:
 
 
 def summarise_counts(counts: Counter[int]) -> Summary:
-    """The summary of numbers that are few and small, given as how often each occurs."""
+    """Return the summary of numbers that are few and small, given as how often each occurs."""
     count = counts.total()
     if not count:
         return Summary(count=0, min=None, max=None, sum=0, mean=None, p50=None, p95=None)

@@ -219,7 +219,7 @@ def standing_of(
 
 
 def set_back_note(store: Store, batch: Batch | None = None) -> str:
-    """What to know of a store that was set back, where that was after the batch was opened; else nothing."""
+    """Return what to know of a store that was set back, where that was after the batch was opened; else nothing."""
     told = store.set_back() if isinstance(store, TellsHistory) else None
     if told is None or (batch is not None and batch.opened_at > told.at):
         return ""

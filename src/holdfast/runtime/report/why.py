@@ -42,7 +42,7 @@ from holdfast.stores.base import Store, lineage
 
 
 def row_fields(item: StoredItem) -> list[tuple[str, str]]:
-    """The row of a dead letter field by field, then its place in the source; nothing where it cannot be read."""
+    """Return the row of a dead letter field by field, then its place in the source; nothing where it cannot be read."""
     try:
         plain = canonical.decode(item.payload)
         return [*_row(plain), ("stood", _place(plain))]
@@ -80,7 +80,7 @@ class ItemOutlook:
 
 
 def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> ItemOutlook:
-    """Where the item is now, and what may become of it."""
+    """Return where the item is now, and what may become of it."""
     place = item.place
     names = stage_names(batch)
     at = lookup.stage_title(names, place.stage)
@@ -100,7 +100,7 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> It
 
 
 def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
-    """How to do it again: in a cancelled batch there is no way, in a sealed one another act comes first."""
+    """Return how to do it again: in a cancelled batch there is no way, in a sealed one another act comes first."""
     if batch.course is BatchMode.CANCELLED:
         return ()
     if batch.sealed_at is not None:
@@ -154,7 +154,7 @@ def _pending(
 
 
 def _blamed(store: Store, batch: Batch, chunk: Chunk, found: ItemOutlook) -> ItemOutlook:
-    """The same, with the deaths that are held against the part of the batch that has the item."""
+    """Return the same, with the deaths that are held against the part of the batch that has the item."""
     told = orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
     if told is None or batch.course is BatchMode.CANCELLED:
         return found
@@ -217,7 +217,7 @@ def _where(store: Store, batch: Batch, item: StoredItem, last: int) -> str:
 
 
 def of_a_range(batch: Batch, at: Standing, outlook: ItemOutlook) -> ItemOutlook:
-    """The same answers, with the checkpoint in them: commands that would begin at the start say so."""
+    """Return the same answers, with the checkpoint in them: commands that would begin at the start say so."""
     found = _of_a_range(batch, at, outlook)
     if at.checkpoint is None:
         return replace(found, commands=aligned(found.commands))
@@ -341,7 +341,7 @@ class ItemStory(Plain):
 
 
 def tell(store: Store, batch: Batch, item: str) -> ItemStory:
-    """The story of one item."""
+    """Return the story of one item."""
     found = lookup.item_named(store, batch, item)
     names = stage_names(batch)
     line = lineage(store.chunks(batch.id), found.n)
@@ -407,7 +407,7 @@ class _StoryTeller:
             yield self._grant
 
     def _is_cut_off(self, chunk: Chunk, body: journal.Body) -> bool:
-        """Whether a chunk gave the item away with this entry."""
+        """Return whether a chunk gave the item away with this entry."""
         if chunk is self._line[-1] or not isinstance(body, journal.Claimed) or body.child is None:
             return False
         _, lo, hi = body.child

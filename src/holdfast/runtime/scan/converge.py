@@ -50,11 +50,11 @@ class Gathered:
         return self.admitted and self.states.keys() <= {State.DONE}
 
     def decoded(self) -> tuple[Any, ...]:
-        """The parts, fresh: whoever changes them, changes no other's."""
+        """Return the parts, fresh: whoever changes them, changes no other's."""
         return tuple(canonical.decode_typed(data, "the result") for data in self.parts)
 
     def missing(self) -> str:
-        """Which ranges have no result, in words."""
+        """Return which ranges have no result, in words."""
         found = [f"{count:,} {state}" for state, count in self.states.items() if state is not State.DONE]
         return f"of {sum(self.states.values()):,} ranges {' and '.join(found)}"
 
@@ -67,7 +67,7 @@ class Converged:
 
 
 def gather(store: Store, batch: Batch) -> Gathered:
-    """What has become of the ranges of a batch."""
+    """Return what has become of the ranges of a batch."""
     states: dict[State, int] = {}
     done: dict[int, bool] = {}
     kind_at = kind_by_number(store.chunks(batch.id))
@@ -89,7 +89,8 @@ def gather(store: Store, batch: Batch) -> Gathered:
 
 
 def outstanding(store: Store, batch: Batch) -> str:
-    """Why the results of a batch are not brought together, as was put on record last; empty where nothing was."""
+    """Return why the results of a batch are not brought together, as was put on record last; empty where nothing
+    was."""
     why = ""
     for entry in forward(store, batch, KIND, FAILED):
         why = entry.told(journal.Acted).reason if entry.kind == FAILED else ""
@@ -105,7 +106,7 @@ class Convergence:
         _check(function, self.what)
 
     def found(self, store: Store, batch: Batch, parts: Sequence[bytes]) -> Converged | None:
-        """What was made of just these parts, if it was; nothing of the user's is run."""
+        """Return what was made of just these parts, if it was; nothing of the user's is run."""
         wanted = self._fingerprint(parts)
         for entry in forward(store, batch, KIND):
             fact = entry.note
@@ -114,7 +115,8 @@ class Convergence:
         return None
 
     def ensure(self, store: Store, pipeline: str, batch: Batch, gathered: Gathered) -> Converged:
-        """What is made of the parts: as it stands in the batch, else by calling the function. Raises NotConverged."""
+        """Return what is made of the parts: as it stands in the batch, else by calling the function. Raises
+        NotConverged."""
         found = self.found(store, batch, gathered.parts)
         if found is not None:
             return found
@@ -140,7 +142,7 @@ class Convergence:
             store.amend(batch.id, to_note(FAILED, journal.encode_body(body)), actor=owners.new_owner())
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
-        """What the function makes of some parts; a coroutine is awaited on the event loop."""
+        """Return what the function makes of some parts; a coroutine is awaited on the event loop."""
         before = current_batch.get()
         current_batch.set(within)  # it must not run the scan it belongs to
         try:

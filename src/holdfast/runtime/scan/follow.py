@@ -76,7 +76,7 @@ class Follower(TickDriver):
     # -- looking ------------------------------------------------------------------------------------------------
 
     def tick(self, control: Control) -> Tick:
-        """What is new, committed or not at all; and rows that were redriven and are due."""
+        """Return what is new, committed or not at all; and rows that were redriven and are due."""
         self.control = control
         at = self._checkpoint()
         final, feed = self._look(at)
@@ -120,7 +120,7 @@ class Follower(TickDriver):
         return found[0] if found else None
 
     def _look(self, at: Checkpoint | None) -> tuple[Horizon, Feed | None]:
-        """How far rows are final, and those that are new; None where there are none."""
+        """Return how far rows are final, and those that are new; None where there are none."""
         source, after = self.stage.source, _cursor(at)
         final = source.final(after, self.control.wait) if isinstance(source, Followable) else Horizon()
         if final.nothing:
@@ -222,7 +222,7 @@ class Follower(TickDriver):
     # -- telling ------------------------------------------------------------------------------------------------
 
     def _with_redriven(self, told: Tick, again: Again) -> Tick:
-        """What became of rows that were redriven is told with the rest: one that waits is left to do."""
+        """Return what became of rows that were redriven is told with the rest: one that waits is left to do."""
         told = replace(told, redriven=again.done, waiting=again.waiting, dead=told.dead + again.buried)
         if again.left:
             ended = _end(self.control) if self.control.drains() else Ended.LOST
@@ -269,7 +269,7 @@ class Following:
         """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""
 
     def tick(self, control: Control, signals: Signals) -> Tick:
-        """What is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
+        """Return what is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
         return self._heeding(control, signals, lambda: self._told(self.follower.tick, control))
 
     def redriven(self, control: Control) -> int:
@@ -277,8 +277,8 @@ class Following:
         return self._heeding(control, "raise", lambda: self._told(self.follower.redriven, control))
 
     def _heeding(self, control: Control, signals: Signals, work: Callable[[], T]) -> T:
-        """What comes of work that signals may stop; Ctrl-C was meant for the caller, too. The second signal has its
-        usual effect."""
+        """Return what comes of work that signals may stop; Ctrl-C was meant for the caller, too. The second signal has
+        its usual effect."""
         interrupts = Interrupts(control, signals=signals, once=True)
         with interrupts.heeded():
             came = work()
@@ -317,8 +317,8 @@ class Following:
                 return sum_ if last.again else replace(sum_, ended=_end(control))
 
     def _try(self, control: Control, before: Tick) -> Tick:
-        """A tick. A database or a store that does not answer for now is looked at again; where the scan stands is known
-        from before."""
+        """Return a tick. A database or a store that does not answer for now is looked at again; where the scan stands
+        is known from before."""
         try:
             tick = self.follower.tick(control)
         except (Transient, StoreUnavailable) as error:
@@ -343,7 +343,8 @@ class Following:
 
 
 def open_batch(pipeline: "PipelineDefinition", stage: PartitionStage, name: str, accept: str | None) -> Batch:
-    """The batch with its one item, made if it is missing. Another source than the one it was begun with is refused."""
+    """Return the batch with its one item, made if it is missing. Another source than the one it was begun with is
+    refused."""
     store, actor = pipeline.store, owners.new_owner()
     keyed = definition.keyed_by("range", "key")
     described = definition.describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
@@ -378,7 +379,7 @@ def accept_source(
 
 
 def told(run: Report, gathered: Gathered) -> Report:
-    """The report of a scan that follows: that it is open is no sign of trouble."""
+    """Return the report of a scan that follows: that it is open is no sign of trouble."""
     if run.state != "open":
         return run
     again = run.counts.pending - gathered.states.get(State.PENDING, 0)
@@ -391,9 +392,9 @@ def told(run: Report, gathered: Gathered) -> Report:
 
 
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
-    """Whether a reset lets a batch read another source: it does where no border of a range is a row of the old one.
-    And, where its first row is still to be handled, that this is why the other one is fine. A range that is dead or
-    done there would not be read: that it continues would not be true."""
+    """Return whether a reset lets a batch read another source: it does where no border of a range is a row of the old
+    one. And, where its first row is still to be handled, that this is why the other one is fine. A range that is dead
+    or done there would not be read: that it continues would not be true."""
     ranges = list(islice(standings(store, known), 2))
     resets = len(ranges) == 1 and ranges[0].after is None and ranges[0].until is None
     if not resets or ranges[0].place.state is not State.PENDING:
@@ -408,7 +409,7 @@ def show_line(tick: Tick) -> None:
 
 
 def _is_news(ended: Ended, before: Ended) -> bool:
-    """Whether a tick without any row is worth a line: something is in the way, or no longer is."""
+    """Return whether a tick without any row is worth a line: something is in the way, or no longer is."""
     return (ended in QUIET) != (before in QUIET) or (ended not in QUIET and ended is not before)
 
 

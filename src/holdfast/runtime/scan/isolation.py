@@ -73,14 +73,14 @@ class Burial:
             self._heard(admitted)
 
     def buried(self, places: Sequence[Cursor]) -> set[int]:
-        """Which of some rows, by their index, are dead letters already."""
+        """Return which of some rows, by their index, are dead letters already."""
         batch = self._found()
         known = self._store.known(batch.id, [_named(at) for at in places])
         found = {index: self._store.items(batch.id, lo=n, hi=n + 1, limit=1) for index, (n, _) in known.items()}
         return {index for index, (item,) in found.items() if item.place.state is State.DEAD}
 
     def highest_fence(self) -> int:
-        """The highest fence that was granted in the batch."""
+        """Return the highest fence that was granted in the batch."""
         return max(chunk.fence for chunk in self._store.chunks(self._found().id))
 
     def _found(self) -> Batch:
@@ -92,7 +92,7 @@ class Burial:
 
 
 def row_key(at: Cursor) -> str:
-    """How a row is called as an item."""
+    """Return how a row is called as an item."""
     tie = at.tiebreaker
     ties = list(tie.values()) if isinstance(tie, dict) else [] if tie is None else [tie]
     text = ROW + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
@@ -105,8 +105,8 @@ def _named(at: Cursor) -> NewItem:
 
 
 def malformed(passed: Passed, seen: Seen) -> Buried:
-    """What stood in the place of a row, with the code and the words that a pipeline has for it. In a file it is called
-    by the byte at which it begins: the same in whatever blocks it is read."""
+    """Return what stood in the place of a row, with the code and the words that a pipeline has for it. In a file it is
+    called by the byte at which it begins: the same in whatever blocks it is read."""
     row, before, at = passed
     if row.byte is not None:
         before, at = Cursor("byte", row.byte, 0), Cursor("byte", row.byte, 1)
@@ -118,7 +118,7 @@ def malformed(passed: Passed, seen: Seen) -> Buried:
 
 
 def dead_letter(buried: Buried) -> NewItem:
-    """A row as an item that is dead from the first moment: a range of that one row, with the row beside it."""
+    """Return a row as an item that is dead from the first moment: a range of that one row, with the row beside it."""
     span = {
         "range": row_key(buried.at),
         "after": None if buried.before is None else cursor.to_plain(buried.before),

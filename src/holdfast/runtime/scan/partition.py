@@ -93,7 +93,7 @@ class PartitionStage(Stage):
 
 
 def _range(span: dict[str, Any]) -> Any:  # noqa: ARG001 - its annotation is the schema of an item
-    """The shape of a range as an item; how it is run, a runner says."""
+    """Return the shape of a range as an item; how it is run, a runner says."""
     raise UsageError("a range of a scan is run by the scan")
 
 
@@ -173,7 +173,7 @@ class PartitionRunner(Runner):
             work.items[0] = walk.item  # it comes back as it stands now
 
     def _with_rows(self, outcome: Any, walk: Walk | None) -> Any:
-        """A failure with the rows that the handler had, and with the lines where they are in the file."""
+        """Return a failure with the rows that the handler had, and with the lines where they are in the file."""
         source, held = self.scanned.source, walk.in_hand() if walk is not None else None
         if walk is None or held is None or not isinstance(outcome, Failed) or not isinstance(source, LineFile):
             return outcome
@@ -198,14 +198,14 @@ class PartitionRunner(Runner):
         return self._walk_over(feed, interval, work, ctx, condemned=how.condemned)
 
     def _approach(self, work: Assignment) -> Approach:
-        """A partition whose process died is walked row by row, where rows are isolated, and its first row buried in the
-        end."""
+        """Return a partition whose process died is walked row by row, where rows are isolated, and its first row buried
+        in the end."""
         if not self.scanned.isolate or work.blame < SUSPECT:
             return AS_IT_SAYS
         return Approach(few=(1, CAREFUL_ROWS), condemned=killed_text(BLAME) if work.is_condemned else "")
 
     def feed_of(self, work: Assignment, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
-        """The rows of a range, once the source answers."""
+        """Return the rows of a range, once the source answers."""
         outage = self._outage(work)
         if outage is None:
             return feed_of(self.scanned.source, after, until, at)
@@ -223,11 +223,11 @@ class PartitionRunner(Runner):
         return Outage(self.patience, lambda: work.is_vain or self.stopping(), self._notice)
 
     def fence(self, work: Assignment) -> int:
-        """What a handler sees. Raises HoldfastError."""
+        """Return what a handler sees. Raises HoldfastError."""
         return work.fence
 
     def _walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, *, condemned: str) -> Walk:
-        """The walk over a feed: rows are isolated where that was asked for."""
+        """Return the walk over a feed: rows are isolated where that was asked for."""
         stage, told = self.scanned, self._told(work)
         if stage.isolate and self.burial is not None:
             return IsolatingWalk(self.handler(), interval, work, ctx, feed, burial=self.burial, policy=stage.policy,
@@ -252,7 +252,7 @@ class PartitionRunner(Runner):
         )
 
     def _done(self, walk: Walk, result: Any, work: Assignment, began: float) -> Done | None:
-        """The end of a range: its last checkpoint and its result are one commit. Of what is followed the last
+        """Return the end of a range, whose last checkpoint and result are one commit. Of what is followed the last
         checkpoint and the release are."""
         self._refuse_rows_left(walk)
         if self.approach is not None and self.approach.follows:
@@ -274,8 +274,8 @@ class RowRunner(PartitionRunner):
     isolates = False
 
     def fence(self, work: Assignment) -> int:
-        """What a handler sees. A row has a lease of its own: it is shown no lower fence than its partition had, so that
-        whoever keeps the largest takes it; and no higher one, because its partition may be at work."""
+        """Return what a handler sees. A row has a lease of its own: it is shown no lower fence than its partition had,
+        so that whoever keeps the largest takes it; and no higher one, because its partition may be at work."""
         return work.fence if self.burial is None else max(work.fence, self.burial.highest_fence())
 
     def _approach(self, work: Assignment) -> Approach:

@@ -42,7 +42,7 @@ class BorderSearch:
         self._owner = owners.new_owner()
 
     def last(self) -> dict[str, Any] | None:
-        """How far a run before this one came; None where none did."""
+        """Return how far a run before this one came; None where none did."""
         batch = find_batch(self._store, self._name)
         return None if batch is None else next((each.note for each in backward(self._store, batch, KIND)), None)
 
@@ -57,7 +57,7 @@ class BorderSearch:
 
 
 def plan(scan: "SourceWalk", batch: str, *, workers: int | None = None, **options: Any) -> Plan:
-    """Which partitions would be run and why, how many rows are behind them, and what would be in the way."""
+    """Return which partitions would be run and why, how many rows are behind them, and what would be in the way."""
     store = scan.pipeline.store_if_there()
     known = find_batch(store, batch) if store is not None else None
     items = None if known is not None and known.ingested_at is not None else Ranges(scan)
@@ -85,7 +85,7 @@ class Ranges:
         return self._made_of(self._split)
 
     def patiently(self, outage: Outage) -> Iterator[dict[str, Any]]:
-        """The same; a source that is away is waited for."""
+        """Yield the same; a source that is away is waited for."""
         return self._made_of(lambda: asked(self._split, outage))
 
     def _split(self) -> Sequence[Span]:
@@ -103,7 +103,7 @@ class Ranges:
 
 
 def _looked_at(scan: "SourceWalk", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is in the way of a run, and what there is to know of the source."""
+    """Return what is in the way of a run, and what there is to know of the source."""
     resets, from_start = follow.how_it_begins(store, known)
     try:
         changes.check_source(known, scan.source.describe(), from_start, resets=resets)
@@ -113,8 +113,8 @@ def _looked_at(scan: "SourceWalk", store: Store, known: Batch) -> tuple[tuple[st
 
 
 def _by_rows(told: RunForecast, store: Store, known: Batch) -> RunForecast:
-    """What the rows that are left take and cost, by what those did that are behind the checkpoints; as it was told,
-    where nobody knows how many there are."""
+    """Return what the rows that are left take and cost, by what those did that are behind the checkpoints; as it was
+    told, where nobody knows how many there are."""
     seen = glance.overview(list(glance.glances(store, known)))
     (stage,), so_far = told.stages, totals(store.chunks(known.id))
     if not stage.items or not seen.rows or seen.rows_left is None or not so_far.seconds:
@@ -125,7 +125,7 @@ def _by_rows(told: RunForecast, store: Store, known: Batch) -> RunForecast:
 
 
 def _so_far(store: Store, known: Batch) -> str:
-    """What the rows took and cost that are behind the checkpoints."""
+    """Return what the rows took and cost that are behind the checkpoints."""
     rows, so_far = sum(at.rows for at in standings(store, known)), totals(store.chunks(known.id))
     time = f"{brief(so_far.seconds)} of work" if so_far.seconds else ""
     cost = usd(so_far.usd) if so_far.usd else ""

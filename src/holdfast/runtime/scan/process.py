@@ -61,8 +61,8 @@ _start = msgspec.msgpack.Decoder(PartitionStart).decode
 
 
 def runners_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Runner]:
-    """What runs the partitions of a scan, and its rows: on threads, which wait for processes where those were asked
-    for. Raises UsageError."""
+    """Return what runs the partitions of a scan, and its rows: on threads, which wait for processes where those were
+    asked for. Raises UsageError."""
     pipeline, options = setting.pipeline, setting.options
     if stage.follows:
         raise UsageError(
@@ -118,8 +118,8 @@ class InProcess(Runner):
                 return
 
     def _group(self, item: Item) -> DeadlyGroup | None:
-        """The rows among which to look for the one where a process dies, once the policy has no further attempt for
-        the partition."""
+        """Return the rows among which to look for the one where a process dies, once the policy has no further attempt
+        for the partition."""
         stage = self._inner.scanned
         isolates = self._inner.isolates and stage.isolate and stage.handler.shape is not Shape.GENERATOR
         is_last_chance = item.place.attempt + 1 >= stage.policy.attempts
@@ -154,7 +154,7 @@ class InProcess(Runner):
         return start
 
     def _child(self, work: Assignment) -> Child | None:
-        """A process that is ready; None where it is not wanted any more. Raises what ends the run."""
+        """Return a process that is ready; None where it is not wanted any more. Raises what ends the run."""
 
         def wanted() -> bool:
             return not (work.is_vain or self.stopping())
@@ -207,7 +207,7 @@ class _Answers:
 
 def runner_there(stage: PartitionStage, parcel: remote.Parcel, line: remote.Line, *, pipeline: str,
                  stopping: Callable[[], bool], handed: Handed) -> PartitionRunner:  # fmt: skip
-    """What runs a partition, or a row, in its process."""
+    """Return what runs a partition, or a row, in its process."""
     start, there = _start(parcel.more), _Line(line)
     until = None if start.until is None else cursor.decode(start.until)
     approach = Approach(until=until, follows=start.follows, few=start.few, condemned=start.condemned)

@@ -145,7 +145,7 @@ class Redriving:
         self._found = False
 
     def waiting(self, *, at_once: bool = False) -> list[Waiting]:
-        """Rows that are on their way again, due or not. Where no row was ever buried, nothing is read."""
+        """Return rows that are on their way again, due or not. Where no row was ever buried, nothing is read."""
         if not self._were_buried() or not (at_once or self._is_worth_it()):
             return []
         store, batch = self._with.store, self._with.batch.id
@@ -167,8 +167,9 @@ class Redriving:
         return self._admitted > 1 or self._with.burial.count > 0
 
     def _is_worth_it(self) -> bool:
-        """Every tick looks where that is one read. In a bucket it is a listing, paid for by the request: there a
-        process looks at first, and then once a minute, unless rows are known to be on their way."""
+        """Return whether a look is worth it: every tick looks where that is one read. In a bucket it is a listing,
+        paid for by the request: there a process looks at first, and then once a minute, unless rows are known to be
+        on their way."""
         if self._with.store.capabilities.one_clock or self._found:
             return True
         return time.monotonic() - self._looked > REFRESH_SECONDS
@@ -218,7 +219,8 @@ class Redriving:
         return told._replace(buried=told.buried + 1, why=why)
 
     def _tried(self, hold: LoneHold, item: Item, fence: int) -> tuple[list[Outcome], Reached | None]:
-        """What came of an attempt. A row whose process died too often while it was handled is not tried again."""
+        """Return what came of an attempt. A row whose process died too often while it was handled is not tried
+        again."""
         if hold.hold.is_condemned:
             return [hold.hold.condemned(item)], None
         hold.start()
@@ -227,7 +229,7 @@ class Redriving:
 
 
 def in_words(key: Key, place: ItemState) -> str:
-    """Why a row was not handled."""
+    """Return why a row was not handled."""
     return f"{key}: {place.code}: {place.reason}"
 
 

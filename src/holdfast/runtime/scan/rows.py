@@ -140,21 +140,21 @@ class Feed:
         return taken
 
     def cursors(self) -> list[Cursor]:
-        """The cursor after each of the rows that were taken last."""
+        """Return the cursor after each of the rows that were taken last."""
         return [part.page.after(count) for part in self._parts for count in part.counts]
 
     def befores(self) -> list[Cursor | None]:
-        """The cursor before each of them."""
+        """Return the cursor before each of them."""
         return [part.cursor(count - 1) for part in self._parts for count in part.counts]
 
     def numbers(self) -> list[int]:
-        """The number of each of them, the first row of the range being 1."""
+        """Return the number of each of them, the first row of the range being 1."""
         return [part.rows + count for part in self._parts for count in part.counts]
 
     _parts: list[_Taken]
 
     def _passes(self, row: Any, count: int) -> bool:
-        """Whether a row is passed over: what is no row is nobody's to handle."""
+        """Return whether a row is passed over: what is no row is nobody's to handle."""
         if not isinstance(row, Malformed):
             return False
         assert self._page is not None
@@ -173,7 +173,7 @@ class Feed:
                     yield rows[self._at - 1]
 
     def _turn(self) -> bool:
-        """Whether there is a row to take: turns to the next page where the one at hand is used up."""
+        """Return whether there is a row to take: turns to the next page where the one at hand is used up."""
         if self._page is not None and self._at < len(self._page.rows):
             return True
         if self._next is None:
@@ -211,7 +211,7 @@ class Feed:
 
 
 def feed_of(source: Readable, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
-    """The rows of a source after one cursor, up to another; counted from a checkpoint on."""
+    """Return the rows of a source after one cursor, up to another; counted from a checkpoint on."""
 
     def again(start: Cursor | None) -> Iterator[Page]:
         try:
@@ -263,7 +263,7 @@ class Handler:
         return other
 
     def call(self, rows: Any, acc: Any, ctx: Context) -> Any:
-        """One call with some rows; a coroutine where the handler is async."""
+        """Return one call with some rows; a coroutine where the handler is async."""
         given = (rows, acc) if self.shape is Shape.FOLD else (rows,)
         try:
             made = self.function(*given, **{self._context: ctx} if self._context else {})
@@ -294,11 +294,11 @@ class Handler:
         return bool(self._context)
 
     def generate(self, part: Any, ctx: Context) -> Any:
-        """The generator over a part."""
+        """Return the generator over a part."""
         return self.function(part, **{self._context: ctx} if self._context else {})
 
     def encode(self, acc: Any) -> bytes | None:
-        """The accumulator as it is stored; None where there is none."""
+        """Return the accumulator as it is stored; None where there is none."""
         if acc is None:
             return None
         if self._adapter is not None:
@@ -314,7 +314,7 @@ class Handler:
         return data
 
     def decode(self, data: bytes | None) -> Any:
-        """The accumulator that was stored; the first one where none was."""
+        """Return the accumulator that was stored; the first one where none was."""
         if data is None:
             data = self._initial
         acc = None if data is None else canonical.decode_typed(data, "the accumulator")
@@ -329,7 +329,8 @@ class Handler:
             ) from None
 
     def _first(self, initial: Any, acc: inspect.Parameter | None, annotation: Any) -> bytes | None:
-        """What a fold begins with: what was said, else the default of its parameter, else an empty one of its type."""
+        """Return what a fold begins with: what was said, else the default of its parameter, else an empty one of its
+        type."""
         if initial is not NOTHING:
             return self.encode(initial() if callable(initial) else initial)
         if acc is not None and acc.default is not inspect.Parameter.empty:
@@ -355,7 +356,7 @@ class Handler:
 
 
 def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, inspect.Parameter | None]:
-    """The shape, the name of the parameter for the context, and the one for the accumulator."""
+    """Return the shape, the name of the parameter for the context, and the one for the accumulator."""
     if not callable(function):
         raise UsageError(f"{what}: give a function of (rows), of (rows, acc), or a generator of (part)")
     found = annotations_of(function)
@@ -402,7 +403,7 @@ _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _adapter(annotation: Any, what: str) -> TypeAdapter[Any] | None:
-    """What checks an accumulator, where its type says more than that it is one."""
+    """Return what checks an accumulator, where its type says more than that it is one."""
     if annotation in (None, Any, inspect.Parameter.empty):
         return None
     try:
@@ -469,7 +470,7 @@ class Interval:
         """Seconds that a row takes, about; 0 while nobody knows."""
 
     def rows_at_once(self, fresh: int, most: int | None) -> int:
-        """How many rows to hand over, so many after the last checkpoint, before looking at the time again."""
+        """Return how many rows to hand over, so many after the last checkpoint, before looking at the time again."""
         if self._every.rows is not None:
             left = self._every.rows - fresh
             return left if most is None else min(left, most)
@@ -478,7 +479,7 @@ class Interval:
         return max(1, min(SLICE, int(self.seconds / 4 / self._row)))
 
     def is_due(self, rows: int, elapsed: float) -> bool:
-        """Whether to checkpoint after so many rows and seconds since the last one."""
+        """Return whether to checkpoint after so many rows and seconds since the last one."""
         if self._every.rows is not None:
             return rows >= self._every.rows
         return rows > 0 and elapsed >= self.seconds

@@ -93,7 +93,7 @@ class ScanReport:
         return canonical.to_plain(self.result, "the result")
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain values, for machines."""
+        """Return the report as plain values, for machines."""
         told = {"why": self.why, "exit_code": self.exit_code, "run_again": self.run_again}
         return {**self.run.as_dict(), **told}
 
@@ -197,7 +197,7 @@ class SourceWalk:
         return self.pipeline.on_failure(function)
 
     def plan(self, batch: str | None = None, *, workers: int | None = None, **options: Any) -> Plan:
-        """What a run would do with every partition, and why. Nothing is changed."""
+        """Return what a run would do with every partition, and why. Nothing is changed."""
         self._stage()
         name = check_name(batch if batch is not None else self.name, "batch")
         return plan.plan(self, name, workers=workers, **options)
@@ -210,7 +210,7 @@ class SourceWalk:
         return stage
 
     def _noted(self, run: Report, batch: Batch) -> Report:
-        """The report with what there is to know before its result is taken for whole."""
+        """Return the report with what there is to know before its result is taken for whole."""
         notes = (*map(str, remarks(self.pipeline.store, batch)), *grown(self.source, self.pipeline.store, batch))
         return replace(run, warnings=(*run.warnings, *notes)) if notes else run
 
@@ -308,7 +308,7 @@ class Scan(SourceWalk):
         return refuse_changed_batch(self.source, self.pipeline.store, known)
 
     def report(self, batch: str | None = None) -> ScanReport:
-        """How the scan stands, without running anything: what `converge` made is read, not made again."""
+        """Return how the scan stands, without running anything: what `converge` made is read, not made again."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._known(name)
         run = self._noted(self.pipeline.report(name), found)
@@ -383,7 +383,7 @@ class Follow(SourceWalk):
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
              accept_source: str | None = None, heartbeat: Duration | None = None,
              signals: Signals = "raise") -> Tick:  # fmt: skip
-        """One look at a source that is followed: what is new is handled and committed, or not at all."""
+        """Return one look at a source that is followed: what is new is handled and committed, or not at all."""
         self._stage()
         check_signals(signals)
         name = check_name(batch if batch is not None else self.name, "batch")
@@ -433,15 +433,16 @@ class Follow(SourceWalk):
             )
 
     def report(self, batch: str | None = None) -> ScanReport:
-        """How it stands, without running anything: what it has accumulated, and what `converge` makes of that."""
+        """Return how it stands, without running anything: what it has accumulated, and what `converge` makes of
+        that."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._known(name)
         run = self._noted(self.pipeline.report(name), found)
         return self._so_far(run, found, gather(self.pipeline.store, found))
 
     def _so_far(self, run: Report, batch: Batch, gathered: Gathered) -> ScanReport:
-        """What a scan that follows has accumulated, and what came of rows that were redriven. It has no end at which
-        that could be put on record, so `converge` is called with what there is."""
+        """Return what a scan that follows has accumulated, and what came of rows that were redriven. It has no end at
+        which that could be put on record, so `converge` is called with what there is."""
         at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
         stored = at.acc if at is not None else None
         parts = (self._stage().handler.decode(stored), *gathered.decoded())
@@ -465,7 +466,7 @@ FILES = {".csv": "Csv", ".tsv": "Csv", ".jsonl": "JsonLines", ".ndjson": "JsonLi
 
 
 def _given(source: object) -> str:
-    """What was given, for a message: of a URL only how it begins, there may be a password in it."""
+    """Return what was given, for a message: of a URL only how it begins, there may be a password in it."""
     if not isinstance(source, str | Path):
         return type(source).__name__
     scheme, is_url, _ = str(source).partition("://")
@@ -473,7 +474,7 @@ def _given(source: object) -> str:
 
 
 def _meant(source: object) -> str:
-    """What somebody probably meant who gave this instead of a source."""
+    """Return what somebody probably meant who gave this instead of a source."""
     if isinstance(source, str | Path):
         if "://" in str(source):
             kind = "Objects(…)" if is_place(str(source)) else "Table(url, table, …), hf.Query or hf.Pages"

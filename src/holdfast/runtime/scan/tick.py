@@ -98,8 +98,8 @@ SECOND = 1.0
 
 
 def lag(source: Readable, final: Horizon, reached: Cursor | None) -> float | None:
-    """Seconds for which the first row after the checkpoint has waited; 0 where there is none, or it has not waited for
-    longer than every row has to; None where the cursor is not a time, or nobody can tell."""
+    """Return seconds for which the first row after the checkpoint has waited; 0 where there is none, or it has not
+    waited for longer than every row has to; None where the cursor is not a time, or nobody can tell."""
     if final.newest is None or _moment(final.newest.value) is None or not isinstance(source, Waited):
         return None
     if final.newest == reached:
@@ -112,7 +112,7 @@ def lag(source: Readable, final: Horizon, reached: Cursor | None) -> float | Non
 
 
 def waited(waits: Waits, settle: float) -> float | None:
-    """Seconds for which a row has waited that could have been delivered."""
+    """Return seconds for which a row has waited that could have been delivered."""
     first, now = _moment(waits.first.value), _moment(waits.now)
     if first is None or now is None or not _alike(first, now):
         return None
@@ -121,7 +121,7 @@ def waited(waits: Waits, settle: float) -> float | None:
 
 
 def unsettled(final: Horizon) -> bool:
-    """Whether the newest row there is is not final yet."""
+    """Return whether the newest row there is is not final yet."""
     newest = None if final.newest is None else _moment(final.newest.value)
     bound = None if final.until is None else _moment(final.until.value)
     return newest is not None and bound is not None and _alike(newest, bound) and newest >= bound

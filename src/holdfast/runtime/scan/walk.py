@@ -120,7 +120,7 @@ class Walk:
         return self._acc
 
     def reached(self, *, is_last: bool = False) -> Reached:
-        """How far it has come: what a checkpoint says. What is malformed up to there is buried before. The last
+        """Return how far it has come: what a checkpoint says. What is malformed up to there is buried before. The last
         checkpoint of an attempt that ends with its run, or of a tick, tells how long that took."""
         self._bury_malformed()
         at = self.feed.cursor
@@ -145,7 +145,8 @@ class Walk:
         return self.handler.generate(Partition(self.item.key, self._acc, self._one_by_one, self._ctx), self._ctx)
 
     async def _watched(self) -> Any:
-        """An async generator reads rows itself, so it has a loop of its own. It is cancelled when its lease is lost."""
+        """Watch an async generator, which reads rows itself, so that it has a loop of its own. It is cancelled when
+        its lease is lost."""
         walking = asyncio.ensure_future(self._generate_async())
         while not walking.done():
             await asyncio.wait([walking], timeout=WATCH_SECONDS)
@@ -161,15 +162,15 @@ class Walk:
         return self._acc
 
     def _handled(self, rows: list[Any]) -> Any:
-        """What is accumulated after some rows."""
+        """Return what is accumulated after some rows."""
         self._is_handling = True
         made = self._kept(self._call(rows, self._acc))
         self._is_handling = False
         return made
 
     def in_hand(self) -> tuple[Cursor | None, int, int] | None:
-        """The rows that the handler had when it failed: the cursor before the first, its number in the range, and how
-        many they are. Of a generator, the row that it took last; None where it had none."""
+        """Return the rows that the handler had when it failed: the cursor before the first, its number in the range,
+        and how many they are. Of a generator, the row that it took last; None where it had none."""
         if self.handler.shape is Shape.GENERATOR:
             return (self.feed.before_last, self.feed.rows, 1) if self.feed.rows > self._saved_rows else None
         if not self._is_handling or not (numbers := self.feed.numbers()):
@@ -350,7 +351,7 @@ class IsolatingWalk(Walk):
         return self.handler.decode(turn)
 
     def _turn(self, advance: Callable[..., tuple[list[Any], bytes | None]], told: Any) -> Any:
-        """The next call that is wanted, as a tuple; or what is accumulated in the end, as it is stored."""
+        """Return the next call that is wanted, as a tuple; or what is accumulated in the end, as it is stored."""
         try:
             wanted = advance(told)
         except StopIteration as end:
@@ -362,7 +363,7 @@ class IsolatingWalk(Walk):
     # -- the search -------------------------------------------------------------------------------------------------
 
     def _tries(self, rows: list[Any]) -> Tries:
-        """What is accumulated after the rows, those apart that nobody can handle: these are buried."""
+        """Yield what is accumulated after the rows, those apart that nobody can handle: these are buried."""
         cursors = self.feed.cursors()
         acc = self.handler.encode(self._acc)
         passed = self._passed(cursors)
@@ -408,7 +409,7 @@ class IsolatingWalk(Walk):
         self._take_up(feed.befores()[first], feed.numbers()[first] - 1, feed.cursors()[last], len(some), more=more)
 
     def _may_work_next_time(self, error: Exception) -> bool:
-        """Whether the policy has another attempt for it: then no row is looked for yet."""
+        """Return whether the policy has another attempt for it: then no row is looked for yet."""
         return classify(error)[0] and self.item.place.attempt + 1 < self._policy.attempts
 
     # -- burying ----------------------------------------------------------------------------------------------------
@@ -421,7 +422,7 @@ class IsolatingWalk(Walk):
         ])  # fmt: skip
 
     def _passed(self, cursors: list[Cursor]) -> set[int]:
-        """Rows that were buried before a crash kept the checkpoint from moving past them."""
+        """Return rows that were buried before a crash kept the checkpoint from moving past them."""
         return self._isolates.buried(cursors) if self._first else set()
 
     def _save(self, *, is_last: bool = False) -> None:

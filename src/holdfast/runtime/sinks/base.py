@@ -52,12 +52,12 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True):
     """The older file of the same item that it may replace; told only where the file may seem another batch's."""
 
     def encode(self) -> bytes:
-        """The bytes that the store keeps."""
+        """Return the bytes that the store keeps."""
         return _encoder.encode(self)
 
     @staticmethod
     def decode(data: bytes) -> "Evidence":
-        """The evidence in bytes that the store kept."""
+        """Return the evidence in bytes that the store kept."""
         try:
             return _decoder.decode(data)
         except msgspec.MsgspecError as error:
@@ -96,7 +96,7 @@ class Sink(Protocol):
     """A place for outputs. Safe to call from several threads; trouble with the disk surfaces as OSError."""
 
     def describe(self) -> dict[str, Any]:
-        """What is remembered of the sink with its batch."""
+        """Return what is remembered of the sink with its batch."""
         ...
 
     def stage(self, place: Provenance, output: bytes, note: bytes = b"") -> Evidence:
@@ -127,7 +127,8 @@ class Sink(Protocol):
         ...
 
     def check(self, evidence: Evidence, *, full: bool, publish: bool = True) -> str | None:
-        """Why the output no longer counts, or None; one that was never published is published, unless told not to.
+        """Return why the output no longer counts, or None; one that was never published is published, unless told not
+        to.
 
         Guard: none. An answer of the kind `Obstructed` says that nothing is known before a person puts it right.
         Guarantee: changes no file but a name that is still ours. `full` reads every byte.
@@ -136,7 +137,7 @@ class Sink(Protocol):
         ...
 
     def read(self, evidence: Evidence) -> bytes:
-        """The JSON bytes of the output, exactly as they were staged.
+        """Return the JSON bytes of the output, exactly as they were staged.
 
         Guard: the digest.
         Guarantee: the bytes are those that were recorded.
@@ -145,7 +146,7 @@ class Sink(Protocol):
         ...
 
     def find(self, place: Provenance) -> Evidence | None:
-        """An output that was staged for this place, under whatever fence, by a run that could not record it.
+        """Return an output that was staged for this place, under whatever fence, by a run that could not record it.
 
         Guard: batch, stage, item, epoch and input are the same, and the content matches the digest in its name.
         Guarantee: whole, unchanged and ours. A key that cannot be a name is found out here, before it costs anything.
@@ -161,7 +162,8 @@ class Sink(Protocol):
         ...
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Every output of ours that has no final name, by where it stands; some may belong to a run that is at work.
+        """Return every output of ours that has no final name, by where it stands; some may belong to a run that is at
+        work.
 
         Guard: none.
         Guarantee: what was recorded and not published is among them.
@@ -170,7 +172,7 @@ class Sink(Protocol):
         ...
 
     def note(self, evidence: Evidence) -> bytes:
-        """The note an output was staged with; empty where it had none, or too long a one."""
+        """Return the note an output was staged with; empty where it had none, or too long a one."""
         ...
 
     def look_again(self) -> None:

@@ -72,7 +72,8 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> set[Path]:
 
 
 def is_as_left(path: str, evidence: Evidence) -> bool:
-    """Whether a file is the one that was written, by its size, its time and its number: nothing of it is read."""
+    """Return whether a file is the one that was written, by its size, its time and its number: nothing of it is
+    read."""
     try:
         info = os.stat(path)  # noqa: PTH116 - making a Path takes longer than the call
     except OSError:
@@ -91,7 +92,7 @@ def identity(path: str) -> Identity | None:
 
 
 def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
-    """How a file differs from its evidence, or None.
+    """Return how a file differs from its evidence, or None.
 
     The content is read if `full` asks for it, and if the file or its time is another: a copy that was restored from a
     backup is still the same output, and reading it is cheaper than making it again.
@@ -135,21 +136,21 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def encode_content(output: bytes, *, is_json: bool) -> tuple[bytes, bool]:
-    """The bytes for the file, and whether they are plain text. `is_json`: the file's name promises JSON."""
+    """Return the bytes for the file, and whether they are plain text. `is_json`: the file's name promises JSON."""
     text = None if is_json else _plain_text(output)
     return (output + b"\n", False) if text is None else (text, True)
 
 
 def decode_content(data: bytes, *, is_text: bool) -> bytes:
-    """The JSON bytes of the output: exactly those that `encode_content` was given. A file of somebody else's may do
-    without the line end."""
+    """Return the JSON bytes of the output: exactly those that `encode_content` was given. A file of somebody else's may
+    do without the line end."""
     if is_text:
         return canonical.encode(data.decode("utf-8"))
     return data.removesuffix(b"\n")
 
 
 def _plain_text(output: bytes) -> bytes | None:
-    """The text of a JSON string; None for other values, and for a spelling that would not come back."""
+    """Return the text of a JSON string; None for other values, and for a spelling that would not come back."""
     if not output.startswith(b'"'):
         return None
     try:

@@ -71,7 +71,7 @@ class Files:
         return self._at(self.template.folder)
 
     def describe(self) -> dict[str, Any]:
-        """What is remembered of the sink with its batch."""
+        """Return what is remembered of the sink with its batch."""
         return {"kind": "files", "template": self.template.text}
 
     # -- before the commit ----------------------------------------------------------------------------------------
@@ -107,7 +107,8 @@ class Files:
         faults.reach("sink.staged")
 
     def find(self, place: Provenance) -> Evidence | None:
-        """An output staged for this place by a run that could not record it; costs nothing where nothing was left."""
+        """Return an output staged for this place by a run that could not record it; costs nothing where nothing was
+        left."""
         final = self.template.path(place)
         self._check_name(place, final)
         known = self._found if self._found is not None else self._list()
@@ -134,7 +135,7 @@ class Files:
         return self._evidence(final, name, info, digest, is_text=is_text)
 
     def note(self, evidence: Evidence) -> bytes:
-        """The note in the staged name: it came into being together with the output."""
+        """Return the note in the staged name: it came into being together with the output."""
         said = names.parse_staged(Path(evidence.staged).name)
         return said.note if said is not None else b""
 
@@ -160,7 +161,8 @@ class Files:
             raise trouble
 
     def check(self, evidence: Evidence, *, full: bool, publish: bool = True) -> str | None:
-        """Why the output no longer counts, or None; one that was never published is published, unless told not to."""
+        """Return why the output no longer counts, or None; one that was never published is published, unless told not
+        to."""
         if not full and disk.is_as_left(os.path.join(self._base, evidence.final), evidence):
             return None
         final, staged = self._at(evidence.final), self._at(evidence.staged)
@@ -185,7 +187,7 @@ class Files:
         return None
 
     def read(self, evidence: Evidence) -> bytes:
-        """The JSON bytes of the output, exactly as they were staged."""
+        """Return the JSON bytes of the output, exactly as they were staged."""
         final, staged = self._at(evidence.final), self._at(evidence.staged)
         for path in (final, staged, final):  # another run may publish it between our looks
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -221,13 +223,13 @@ class Files:
         return disk.is_as_left(os.path.join(self._base, evidence.final), evidence)
 
     def changed(self, evidence: Sequence[bytes], *, batch: str, stage: str) -> list[int]:
-        """The positions of those outputs that a quick look does not confirm: one `stat` for each of them."""
+        """Return the positions of those outputs that a quick look does not confirm: one `stat` for each of them."""
         return changed_files(str(self._base), self.pattern(batch, stage).prefix, evidence)
 
     # -- what is left behind --------------------------------------------------------------------------------------
 
     def leftovers(self) -> list[Leftover]:
-        """Every file of ours that is there now, by name; some may belong to a run that is at work."""
+        """Return every file of ours that is there now, by name; some may belong to a run that is at work."""
         found = []
         for entry in self._entries():
             kind = names.kind_of(entry.name)
@@ -252,19 +254,19 @@ class Files:
         return swept
 
     def pattern(self, batch: str, stage: str) -> names.Pattern:
-        """The names that its files can have for a stage of a batch."""
+        """Return the names that its files can have for a stage of a batch."""
         return names.pattern(self.template, batch, stage)
 
     def count(self, batch: str, stage: str) -> int:
-        """How many files stand where those of a stage of a batch do, be they ours or not."""
+        """Return how many files stand where those of a stage of a batch do, be they ours or not."""
         return names.count_files(str(self._base), self.pattern(batch, stage))
 
     def named_alike(self, batch: str, stage: str) -> Iterator[str]:
-        """Every file that has a name which an output of that stage of that batch could have."""
+        """Yield every file that has a name which an output of that stage of that batch could have."""
         return names.walk_files(str(self._base), self.pattern(batch, stage))
 
     def has(self, path: str) -> bool:
-        """Whether anything has this name."""
+        """Return whether anything has this name."""
         return os.path.lexists(self._at(path))
 
     # -- names that others have ------------------------------------------------------------------------------------
@@ -365,7 +367,8 @@ class Files:
         return {folder}
 
     def _adoptable(self, left: names.StagedName, final: str) -> Evidence | None:
-        """The evidence of a leftover, if it is what its name says. It is synced: its run may not have come to that."""
+        """Return the evidence of a leftover, if it is what its name says. It is synced: its run may not have come to
+        that."""
         try:
             with (self._folder / left.name).open("rb") as file:
                 data = file.read()
@@ -380,7 +383,7 @@ class Files:
         return self._evidence(final, left.name, info, digest, is_text=left.is_text)
 
     def _list(self) -> dict[str, list[names.StagedName]]:
-        """The staged files by where they come from, those of the newest fence first."""
+        """Return the staged files by where they come from, those of the newest fence first."""
         found: dict[str, list[names.StagedName]] = {}
         for entry in self._entries():
             left = names.parse_staged(entry.name)
@@ -445,8 +448,8 @@ _decode = msgspec.msgpack.Decoder(FileGlance).decode
 
 
 def changed_files(base: str, prefix: str, evidence: Sequence[bytes]) -> list[int]:
-    """The positions of files that are not, at a glance, the ones that were recorded, or that do not stand below the
-    prefix; all others are there, and have the recorded size, time and inode."""
+    """Return the positions of files that are not, at a glance, the ones that were recorded, or that do not stand below
+    the prefix; all others are there, and have the recorded size, time and inode."""
     stat, at, found = os.stat, "" if prefix.startswith("/") else f"{base}/", []
     try:
         for position, data in enumerate(evidence):
@@ -470,5 +473,5 @@ def changed_files(base: str, prefix: str, evidence: Sequence[bytes]) -> list[int
 
 
 def final_of(evidence: bytes) -> str:
-    """The final name that the evidence of a file has."""
+    """Return the final name that the evidence of a file has."""
     return _decode(evidence).final

@@ -101,7 +101,7 @@ class Template(msgspec.Struct, frozen=True):
         return self.text.lower().endswith(".json")
 
     def path(self, place: Provenance) -> str:
-        """The path of an output, as written: relative to where the sink was defined, or absolute."""
+        """Return the path of an output, as written: relative to where the sink was defined, or absolute."""
         return "".join([part if isinstance(part, str) else self._value(part, place) for part in self.parts])
 
     def _value(self, field: Field, place: Provenance) -> str:
@@ -112,7 +112,7 @@ class Template(msgspec.Struct, frozen=True):
         return safe_name(text, field.limit)
 
     def _number(self, place: Provenance) -> int:
-        """The key as a number; only in its plain spelling, because 7 and "007" are two keys."""
+        """Return the key as a number; only in its plain spelling, because 7 and "007" are two keys."""
         with suppress(ValueError):
             number = int(place.key)
             if str(number) == str(place.key):
@@ -126,7 +126,7 @@ class Template(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse(text: str) -> Template:
-    """The template, or a UsageError that says what is wrong with it."""
+    """Return the template, or a UsageError that says what is wrong with it."""
     try:
         pieces = list(string.Formatter().parse(text))
     except ValueError as error:
@@ -142,7 +142,7 @@ def parse(text: str) -> Template:
 
 
 def safe_name(text: str, limit: int = VALUE_BYTES) -> str:
-    """The text as part of a file name: never a path, never hidden, never the same for two texts."""
+    """Return the text as part of a file name: never a path, never hidden, never the same for two texts."""
     if len(text) <= limit and _PLAIN.fullmatch(text):
         return text
     quoted = _UNSAFE.sub(_quote, text)
@@ -181,7 +181,7 @@ def _bare_parts(text: str, pieces: list[tuple[str, str | None, str | None, str |
 
 
 def _with_limits(text: str, bare: list[str | Field]) -> Iterator[str | Field]:
-    """The parts, each field with its share of the room that its folder or file name has."""
+    """Yield the parts, each field with its share of the room that its folder or file name has."""
     names = [_Name()]
     at: list[_Name] = []
     for part in bare:
@@ -266,36 +266,37 @@ class StagedName(msgspec.Struct, frozen=True):
 
 
 def temp_name() -> str:
-    """A name nobody else uses, for a file that is not complete."""
+    """Return a name nobody else uses, for a file that is not complete."""
     return f"tmp-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def kind_of(name: str) -> Literal["temp", "staged"] | None:
-    """Which kind of file of ours has this name; None if it is not ours."""
+    """Return which kind of file of ours has this name; None if it is not ours."""
     if _TEMP.fullmatch(name):
         return "temp"
     return "staged" if _STAGED.fullmatch(name) else None
 
 
 def origin(place: Provenance) -> str:
-    """The part of a staged name that an output is adopted by."""
+    """Return the part of a staged name that an output is adopted by."""
     made_by = whose(place.pipeline, place.batch)
     return f"{made_by}.{short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
 
 
 def whose(pipeline: str, batch: str) -> str:
-    """The part of a staged name that tells the batch."""
+    """Return the part of a staged name that tells the batch."""
     return short(f"{pipeline}/{batch}" if pipeline else batch)
 
 
 def staged_name(place: Provenance, digest: bytes, note: bytes = b"", *, is_text: bool) -> str:
-    """The name of a staged output: where it comes from, under which fence, what it must contain, and a short note."""
+    """Return the name of a staged output: where it comes from, under which fence, what it must contain, and a short
+    note."""
     said = base64.urlsafe_b64encode(note).decode().rstrip("=") if len(note) <= NOTE_BYTES else ""
     return f"{origin(place)}.{place.fence}.{digest.hex()[:32]}.{said}.{'text' if is_text else 'json'}"
 
 
 def parse_staged(name: str) -> StagedName | None:
-    """What a name says, or None if it is not one of ours."""
+    """Return what a name says, or None if it is not one of ours."""
     match = _STAGED.fullmatch(name)
     if match is None:
         return None
@@ -305,8 +306,8 @@ def parse_staged(name: str) -> StagedName | None:
 
 @lru_cache(maxsize=256)
 def short(text: str) -> str:
-    """A batch or stage name without dots and of bounded length; a digest where it is not so already. It is its own
-    short name."""
+    """Return a batch or stage name without dots and of bounded length; a digest where it is not so already. It is its
+    own short name."""
     if _SHORT.fullmatch(text):
         return text
     return "~" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -364,7 +365,7 @@ def pattern(template: Template, batch: str, stage: str) -> Pattern:
 
 
 def count_files(base: str, found: Pattern) -> int:
-    """How many files stand where those of the pattern do, be their names like it or not; hidden ones apart."""
+    """Return how many files stand where those of the pattern do, be their names like it or not; hidden ones apart."""
     if not found.is_flat:
         return sum(1 for _ in walk_files(base, found))
     try:
@@ -375,7 +376,7 @@ def count_files(base: str, found: Pattern) -> int:
 
 
 def walk_files(base: str, found: Pattern) -> Iterator[str]:
-    """The path, as written, of every file whose name is like the pattern. Nothing of it is kept in memory."""
+    """Yield the path, as written, of every file whose name is like the pattern. Nothing of it is kept in memory."""
     yield from _below(base, found.prefix, found.names)
 
 

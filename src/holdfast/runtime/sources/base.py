@@ -36,11 +36,11 @@ class Source(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What the source is, as data: the same on every machine, and without secrets."""
+        """Return what the source is, as data: the same on every machine, and without secrets."""
         ...
 
     def natural_key(self, value: Any) -> Key | None:
-        """What identifies an item of this source where the user names no key; None if nothing does."""
+        """Return what identifies an item of this source where the user names no key; None if nothing does."""
         ...
 
 
@@ -80,7 +80,7 @@ class Page(Protocol):
         ...
 
     def after(self, count: int) -> Cursor:
-        """The cursor after the first so many of them."""
+        """Return the cursor after the first so many of them."""
         ...
 
 
@@ -102,15 +102,15 @@ class Readable(Protocol):
     """A source with a cursor: it can be read from any of its rows on."""
 
     def describe(self) -> dict[str, Any]:
-        """What the source is, as data: the same on every machine, and without secrets."""
+        """Return what the source is, as data: the same on every machine, and without secrets."""
         ...
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The rows after a cursor, up to another and with it, in pages."""
+        """Yield the rows after a cursor, up to another and with it, in pages."""
         ...
 
     def split(self, parts: int) -> Sequence[Span]:
-        """The source as so many ranges, or fewer, that cover every row once."""
+        """Return the source as so many ranges, or fewer, that cover every row once."""
         ...
 
 
@@ -119,11 +119,12 @@ class Identified(Protocol):
     """A source that can tell whether it is still what it was when a scan of it began. A Readable may be one."""
 
     def identity(self) -> dict[str, Any]:
-        """What it is now, as JSON, without what a user would not want to be kept."""
+        """Return what it is now, as JSON, without what a user would not want to be kept."""
         ...
 
     def changed(self, before: dict[str, Any]) -> str | None:
-        """What is another than before, in words; None while a half-done scan may resume, and a finished one holds."""
+        """Return what is another than before, in words; None while a half-done scan may resume, and a finished one
+        holds."""
         ...
 
 
@@ -151,7 +152,7 @@ class NotThereError(UsageError):
 
 
 def one_range(source: Any, parts: int, why: str, identity: dict[str, Any] | None = None) -> list[Span]:
-    """The whole of a source that cannot be split; says so where more was asked for."""
+    """Return the whole of a source that cannot be split; says so where more was asked for."""
     if parts > 1:
         log.warning("%r is read as one range, not %s: %s", source, parts, why)
     return [Span(identity=identity)]
@@ -184,7 +185,7 @@ class Waited(Protocol):
     """A source that can tell since when rows wait to be delivered."""
 
     def waiting(self, after: Cursor | None) -> Waits | None:
-        """The first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
+        """Return the first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
         ...
 
 
@@ -193,8 +194,8 @@ class Followable(Readable, Protocol):
     """A source that others write to while it is read. One without this is taken for final to its end."""
 
     def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Horizon:
-        """How far rows can be delivered so that none appears behind them later. `wait` waits for some seconds, and says
-        False where there is no time for that."""
+        """Return how far rows can be delivered so that none appears behind them later. `wait` waits for some seconds,
+        and says False where there is no time for that."""
         ...
 
 
@@ -243,7 +244,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def logical_name(path: Path) -> str:
-    """The name of a file or folder without the machine's part of its path."""
+    """Return the name of a file or folder without the machine's part of its path."""
     return path.absolute().name
 
 
@@ -337,7 +338,7 @@ class Outage:
             ) from error
 
     def _sleep(self, seconds: float) -> bool:
-        """Whether it was waited for so long."""
+        """Return whether it was waited for so long."""
         until = time.monotonic() + seconds
         while not self._stopping():
             left = until - time.monotonic()
@@ -348,13 +349,13 @@ class Outage:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the source cannot be had for now."""
+    """Return whether the source cannot be had for now."""
     transient, code = classify(error)
     return transient and code not in ANSWERED
 
 
 def asked(function: Callable[[], Any], outage: Outage, *, told: bool = True) -> Any:
-    """What a function of the source answers, once it does."""
+    """Return what a function of the source answers, once it does."""
     while True:
         try:
             found = function()
@@ -369,7 +370,7 @@ def asked(function: Callable[[], Any], outage: Outage, *, told: bool = True) -> 
 
 
 def rows_of(source: Reads, outage: Outage) -> Iterator[Any]:
-    """Every row of a source; after an outage it is read on after the last page that came."""
+    """Yield every row of a source; after an outage it is read on after the last page that came."""
     after: Cursor | None = None
     page: Page | None = None
     while True:

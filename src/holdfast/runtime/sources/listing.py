@@ -42,7 +42,7 @@ class NamePage:
 
 
 def pages_of_names(named: Iterable[tuple[str, Any]], until: str | None) -> Iterator[NamePage]:
-    """The items up to a name and with it, in pages."""
+    """Yield the items up to a name and with it, in pages."""
     each = iter(named)
     while some := list(islice(each, PAGE_NAMES)):
         if until is not None and some[-1][0] > until:
@@ -54,7 +54,7 @@ def pages_of_names(named: Iterable[tuple[str, Any]], until: str | None) -> Itera
 
 
 def cursor_of(name: str) -> Cursor:
-    """The cursor after a name. One that is not text is kept as bytes."""
+    """Return the cursor after a name. One that is not text is kept as bytes."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -63,7 +63,7 @@ def cursor_of(name: str) -> Cursor:
 
 
 def name_of(at: Cursor | None, what: str) -> str | None:
-    """The name that a cursor stands for."""
+    """Return the name that a cursor stands for."""
     if at is None:
         return None
     if at.kind != "name" or not isinstance(at.value, str | bytes):
@@ -72,7 +72,7 @@ def name_of(at: Cursor | None, what: str) -> str | None:
 
 
 def split_names(names: Iterable[str], parts: int) -> list[Span]:
-    """Ranges of about as many names each; of several, the last ends with the last name there is now."""
+    """Return ranges of about as many names each; of several, the last ends with the last name there is now."""
     if parts == 1:
         return [Span()]
     kept: list[str] = []
@@ -90,7 +90,7 @@ def split_names(names: Iterable[str], parts: int) -> list[Span]:
 
 
 def names_alike(before: Any, after: Any, *ignored: str) -> bool:
-    """Whether two payloads of a listing are of the same thing."""
+    """Return whether two payloads of a listing are of the same thing."""
     if not (isinstance(before, dict) and isinstance(after, dict) and "name" in before):
         return False
     one, other = ({name: value for name, value in each.items() if name not in ignored} for each in (before, after))
@@ -126,19 +126,19 @@ class Inventory:
         return self._all.hexdigest()
 
     def identity(self, described: dict[str, Any]) -> dict[str, Any]:
-        """What is kept of it, with the source that it is of."""
+        """Return what is kept of it, with the source that it is of."""
         marks = sorted(f"{-mark:016x}" for mark in self._sample)
         last = self.last.encode("utf-8", "surrogateescape").hex()
         return {"count": self.count, "digest": self.digest, "last": last, "marks": marks, "of": names_of(described)}
 
 
 def names_of(described: dict[str, Any]) -> str:
-    """The source that an inventory is of, in short: with another filter, other rows are there."""
+    """Return the source that an inventory is of, in short: with another filter, other rows are there."""
     return canonical.digest(b"", canonical.encode(described)).hex()[:16]
 
 
 def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, Any]) -> list[Span]:
-    """Ranges of about as many names each, with what was there."""
+    """Return ranges of about as many names each, with what was there."""
     seen = Inventory()
     each = (name for name, item in named if seen.add(name, item) >= 0)
     spans = split_names(each, parts)
@@ -150,8 +150,8 @@ def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, A
 
 def since(named: Iterable[tuple[str, Any]], before: dict[str, Any], handled: int, described: dict[str, Any],
           noun: str) -> Since:  # fmt: skip
-    """What became of a listing. New names are nothing to worry about; one that is gone, or stands for something else,
-    is: all up to the last name of then are compared, and those of the sample are looked for."""
+    """Return what became of a listing. New names are nothing to worry about; one that is gone, or stands for something
+    else, is: all up to the last name of then are compared, and those of the sample are looked for."""
     if before.get("of") != names_of(described):
         return Since()
     last = bytes.fromhex(before["last"]).decode("utf-8", "surrogateescape")
@@ -168,7 +168,7 @@ def since(named: Iterable[tuple[str, Any]], before: dict[str, Any], handled: int
 
 
 def _mark(name: str, item: Any) -> int:
-    """A name and what stands for its content, as a number: the tag of an object, else the size."""
+    """Return a name and what stands for its content, as a number: the tag of an object, else the size."""
     content = getattr(item, "content_mark", None) or getattr(item, "size", "")
     text = f"{name}\0{content}".encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
@@ -190,11 +190,11 @@ class File(BaseModel):
         return self.path
 
     def read_bytes(self) -> bytes:
-        """The content."""
+        """Return the content."""
         return Path(self.path).read_bytes()
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """The content as text."""
+        """Return the content as text."""
         return Path(self.path).read_text(encoding)
 
 
@@ -228,16 +228,17 @@ class Folder:
         return (item for _, item in self._named(None))
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The files whose names come after a cursor, up to another and with it. A file that appears later is seen if
-        its name comes after the cursor."""
+        """Yield the files whose names come after a cursor, up to another and with it. A file that appears later is seen
+        if its name comes after the cursor."""
         return pages_of_names(self._named(name_of(after, self._what)), name_of(until, self._what))
 
     def split(self, parts: int) -> Sequence[Span]:
-        """Ranges of about as many files each; the last one ends with the last name there is now."""
+        """Return ranges of about as many files each; the last one ends with the last name there is now."""
         return divided(self._named(None), parts, self.describe())
 
     def since(self, before: dict[str, Any], handled: int) -> Since:
-        """What became of the files since they were listed. Times of files do not count: `touch` changes no content."""
+        """Return what became of the files since they were listed. Times of files do not count: `touch` changes no
+        content."""
         return since(self._named(None), before, handled, self.describe(), "file")
 
     def _named(self, after: str | None) -> Iterator[tuple[str, File | Malformed]]:
@@ -259,7 +260,7 @@ class Folder:
                     yield name, item
 
     def describe(self) -> dict[str, Any]:
-        """The folder's name and which files of it are meant."""
+        """Return the folder's name and which files of it are meant."""
         return {
             "kind": "folder",
             "name": logical_name(self.path),
@@ -269,17 +270,17 @@ class Folder:
         }
 
     def natural_key(self, value: Any) -> str | None:
-        """The path within the folder."""
+        """Return the path within the folder."""
         return value.name if isinstance(value, File) else None
 
     def alike(self, before: Any, after: Any) -> bool:
-        """Whether two payloads are of the same file: by its name in the folder, and its size. Neither its time nor
-        where the folder lies is part of that."""
+        """Return whether two payloads are of the same file: by its name in the folder, and its size. Neither its time
+        nor where the folder lies is part of that."""
         return names_alike(before, after, "path", "modified_ns")
 
     def _entries(self, folder: Path) -> list[str]:
-        """The names in a folder, those of folders with a slash: so ordered, all paths come in the order of their text.
-        A name takes a tenth of the memory of what the system tells with it."""
+        """Return the names in a folder, those of folders with a slash: so ordered, all paths come in the order of their
+        text. A name takes a tenth of the memory of what the system tells with it."""
         try:
             with os.scandir(folder) as found:
                 return sorted(_named(each) for each in found if self.hidden or not each.name.startswith("."))
@@ -294,7 +295,7 @@ class Folder:
             raise UsageError(f"{self._what}: {folder} may not be read by this user") from None
 
     def _item(self, name: str) -> File | Malformed | None:
-        """The item for a file; None for what is not meant."""
+        """Return the item for a file; None for what is not meant."""
         if not self._matches(name.rpartition("/")[2] if self._by_name else name):
             return None
         if not _is_text(name):
@@ -352,7 +353,7 @@ class Object(BaseModel):
         return str(self.size) if self.etag is None or self.url.startswith("file:") else self.etag
 
     def read_bytes(self) -> bytes:
-        """The content. Credentials come from the environment, or from the source's options."""
+        """Return the content. Credentials come from the environment, or from the source's options."""
         place = base.place_of(self.url)
         if place.scheme == base.FILE:
             return Path(place.path).read_bytes()
@@ -388,35 +389,36 @@ class Objects:
         return (item for _, item in self._named(None))
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The objects whose names come after a cursor, up to another and with it. One that appears later is seen if its
-        name comes after the cursor."""
+        """Yield the objects whose names come after a cursor, up to another and with it. One that appears later is seen
+        if its name comes after the cursor."""
         return pages_of_names(self._named(name_of(after, self._what)), name_of(until, self._what))
 
     def split(self, parts: int) -> Sequence[Span]:
-        """Ranges of about as many objects each, by one listing; the last one ends with the last name there is now."""
+        """Return ranges of about as many objects each, by one listing; the last one ends with the last name there is
+        now."""
         return divided(self._named(None), parts, self.describe())
 
     def since(self, before: dict[str, Any], handled: int) -> Since:
-        """What became of the objects since they were listed."""
+        """Return what became of the objects since they were listed."""
         return since(self._named(None), before, handled, self.describe(), "object")
 
     def patiently(self, outage: Outage) -> Iterator[Any]:
-        """Every item of a pipeline; after an outage it is read on where it was."""
+        """Yield every item of a pipeline; after an outage it is read on where it was."""
         return rows_of(self, outage)
 
     def describe(self) -> dict[str, Any]:
-        """The bucket and the place in it."""
+        """Return the bucket and the place in it."""
         scheme, bucket, path = self.place
         prefix = logical_name(Path(path)) if scheme == base.FILE else path
         return {"kind": "objects", "scheme": scheme, "bucket": bucket, "prefix": prefix}
 
     def natural_key(self, value: Any) -> str | None:
-        """The name."""
+        """Return the name."""
         return value.name if isinstance(value, Object) else None
 
     def alike(self, before: Any, after: Any) -> bool:
-        """Whether two payloads are of the same object: by its name, its size and its tag. In a folder the tag holds the
-        time, which is not part of that."""
+        """Return whether two payloads are of the same object: by its name, its size and its tag. In a folder the tag
+        holds the time, which is not part of that."""
         tag = ["etag"] if self.place.scheme == base.FILE else []
         return names_alike(before, after, "url", "modified", *tag)
 
@@ -424,7 +426,7 @@ class Objects:
         return self._in_folder(after) if self.place.scheme == base.FILE else self._in_bucket(after)
 
     def _in_folder(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
-        """A folder gives its names in any order: ours is the same as a bucket's."""
+        """Yield the names of a folder, which gives them in any order: ours is the same as a bucket's."""
         for name, item in Folder(self.place.path, hidden=True)._named(after):
             yield name, _of_file(item) if isinstance(item, File) else item
 
@@ -448,8 +450,8 @@ class Objects:
             raise _not_listed(_trouble(error, self._what, self.place)) from None
 
     def _is_marker(self, store: Any, name: str, size: int) -> bool:
-        """Whether an empty object is one that a console made for a folder: by the name that the library gives, without
-        its slash, there is none."""
+        """Return whether an empty object is one that a console made for a folder: by the name that the library gives,
+        without its slash, there is none."""
         obstore = base.library()
         if size:
             return False
@@ -468,13 +470,14 @@ class Objects:
 
 
 def _not_listed(trouble: Exception) -> Exception:
-    """A place that cannot be listed, for good, is nobody's dead letter: the run is refused."""
+    """Return a place that cannot be listed, for good, is nobody's dead letter: the run is refused."""
     return UsageError(str(trouble)) if isinstance(trouble, Permanent) else trouble
 
 
 def _is_folder(name: str, size: int, last: str | None) -> bool:
-    """Whether this is the empty object that consoles make for a folder. Its name ends in a slash, which the library
-    takes off, so that it seems to come too late: after the object or the cursor of that name, or after `name.txt`."""
+    """Return whether this is the empty object that consoles make for a folder. Its name ends in a slash, which the
+    library takes off, so that it seems to come too late: after the object or the cursor of that name, or after
+    `name.txt`."""
     return last is not None and not size and name <= last < f"{name}/"
 
 
@@ -487,7 +490,7 @@ def _of_file(file: File) -> Object:
 
 
 def _trouble(error: Exception, what: str, place: base.BucketPlace) -> Exception:
-    """What the bucket's library said, by its kind: its text may repeat what must not be kept."""
+    """Return what the bucket's library said, by its kind: its text may repeat what must not be kept."""
     kind = type(error).__name__
     if base.has_no_credentials(error):
         return UsageError(base.no_credentials(place))

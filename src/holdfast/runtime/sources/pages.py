@@ -106,11 +106,11 @@ class Pages:
         return (row for page in self.read(None, None) for row in page.rows)
 
     def patiently(self, outage: Outage) -> Iterator[Any]:
-        """Every item of a pipeline; after an outage it is read on where it was."""
+        """Yield every item of a pipeline; after an outage it is read on where it was."""
         return rows_of(self, outage)
 
     def describe(self) -> dict[str, Any]:
-        """What is asked for, without host, query and headers."""
+        """Return what is asked for, without host, query and headers."""
         return {"kind": "pages", "name": self._name, "rows": _said(self._rows), "next": _said(self._next)}
 
     def natural_key(self, value: Any) -> None:
@@ -118,11 +118,11 @@ class Pages:
         return
 
     def split(self, parts: int) -> Sequence[Span]:
-        """One range: a page is known by the one before it alone."""
+        """Return one range: a page is known by the one before it alone."""
         return one_range(self, parts, "each page is named by the one before it")
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The rows after a cursor, up to another and with it."""
+        """Yield the rows after a cursor, up to another and with it."""
         at, passed = self._place(after)
         stop = None if until is None else self._place(until)
         guard = _Loop(self)
@@ -168,7 +168,7 @@ class Pages:
             raise Transient(f"{self!r}: the answer is no JSON, or is cut off", code="not_json") from None
 
     def _get(self, client: Any, url: str) -> Any:
-        """A reply with its content, unpacked, as long as that is no longer than it may be."""
+        """Return a reply with its content, unpacked, as long as that is no longer than it may be."""
         import httpx
 
         with client.stream("GET", url, headers=self._head(), timeout=self._timeout) as reply:
@@ -224,7 +224,7 @@ class Pages:
 
 
 def _plain(headers: Any) -> list[tuple[str, str]]:
-    """The headers of a reply that is unpacked already."""
+    """Return the headers of a reply that is unpacked already."""
     return [(name, said) for name, said in headers.items() if name not in ("content-encoding", "content-length")]
 
 
@@ -268,7 +268,7 @@ class _Loop:
 
 
 def _look(reply: Any, where: Where) -> Any:
-    """What stands in a reply; None where nothing does."""
+    """Return what stands in a reply; None where nothing does."""
     if callable(where):
         return where(reply)
     for part in where.split(".") if where else ():

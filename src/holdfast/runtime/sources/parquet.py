@@ -49,7 +49,7 @@ class Parquet:
                 yield from page.rows
 
     def describe(self) -> dict[str, Any]:
-        """The file's name and the columns that are read."""
+        """Return the file's name and the columns that are read."""
         return {
             "kind": "parquet",
             "name": logical_name(self.path),
@@ -61,7 +61,8 @@ class Parquet:
         return
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The rows after a cursor, up to another and with it: a group is read from its start, and only from there."""
+        """Yield the rows after a cursor, up to another and with it: a group is read from its start, and only from
+        there."""
         return self._rows(self._place(after), None if until is None else self._place(until))
 
     def split(self, parts: int) -> Sequence[Span]:
@@ -79,12 +80,12 @@ class Parquet:
         return [Span(after=after, until=until, identity=known) for after, until in pairwise(ends)]
 
     def identity(self) -> dict[str, Any]:
-        """Its size, and digests of a few places."""
+        """Return its size, and digests of a few places."""
         with self._told():
             return streams.identity_of(self.path)
 
     def changed(self, before: dict[str, Any]) -> str | None:
-        """What is another than before. A Parquet file does not grow: another size is another file."""
+        """Return what is another than before. A Parquet file does not grow: another size is another file."""
         with self._told():
             found = streams.identity_difference(self.path, before)
             size = self.path.stat().st_size
@@ -165,8 +166,8 @@ class Parquet:
 
 
 def _coarser(batch: Any) -> Any:
-    """The same values with their times in microseconds, which Python has. Raises where that would cut one. Else pandas,
-    where it is installed, would make values of its own of some, and times of day would be cut."""
+    """Return the same values with their times in microseconds, which Python has. Raises where that would cut one. Else
+    pandas, where it is installed, would make values of its own of some, and times of day would be cut."""
     types = [_exact(field.type) for field in batch.schema]
     if all(made == field.type for made, field in zip(types, batch.schema, strict=True)):
         return batch
@@ -179,12 +180,12 @@ def _coarser(batch: Any) -> Any:
 
 
 def _plain(column: Any) -> Any:
-    """A column without a dictionary: casting one that has it would cut some values without a word."""
+    """Return a column without a dictionary: casting one that has it would cut some values without a word."""
     return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
 
 
 def _exact(kind: Any) -> Any:
-    """The type with microseconds in place of nanoseconds, at whatever depth; itself where it has none."""
+    """Return the type with microseconds in place of nanoseconds, at whatever depth; itself where it has none."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
@@ -207,7 +208,7 @@ def _fields(kind: Any) -> list[Any]:
 
 
 def _rebuilt(kind: Any, fields: list[Any]) -> Any:
-    """A nested type with other fields."""
+    """Return a nested type with other fields."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -222,5 +223,5 @@ def _rebuilt(kind: Any, fields: list[Any]) -> Any:
 
 
 def _first(error: BaseException) -> str:
-    """The first line of what the library says."""
+    """Return the first line of what the library says."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -64,11 +64,11 @@ class Reader:
         return (row for _, row in self._pairs(None))
 
     def patiently(self, outage: Outage) -> Iterator[Any]:
-        """Every item of a pipeline; after an outage it is read on where it was."""
+        """Yield every item of a pipeline; after an outage it is read on where it was."""
         return rows_of(self, outage)
 
     def describe(self) -> dict[str, Any]:
-        """Its name, and what was said of it."""
+        """Return its name, and what was said of it."""
         return {"kind": "own", "name": self._name, **self._said}
 
     def natural_key(self, value: Any) -> None:
@@ -76,7 +76,7 @@ class Reader:
         return
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The pairs after a cursor in pages, up to another and with it."""
+        """Yield the pairs after a cursor in pages, up to another and with it."""
         pairs = iter(self._pairs(self._value(after)))
         end = None if until is None else self._value(until)
         while some := list(islice(pairs, self._page)):
@@ -87,7 +87,7 @@ class Reader:
             yield PairPage(some)
 
     def split(self, parts: int) -> Sequence[Span]:
-        """One range: nothing is known of its cursors but their order."""
+        """Return one range: nothing is known of its cursors but their order."""
         return one_range(self, parts, "one function reads it from its start; a source class may have a split(parts)")
 
     def _pairs(self, after: Any) -> Iterator[tuple[Any, Any]]:

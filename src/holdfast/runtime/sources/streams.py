@@ -30,12 +30,12 @@ STATEFUL = ("utf-7", "utf_7", "hz", "iso2022")
 
 
 def is_packed(path: Path) -> bool:
-    """Whether the file is unpacked while it is read, so that no place in it can be gone to."""
+    """Return whether the file is unpacked while it is read, so that no place in it can be gone to."""
     return path.suffix.lower() == ".gz"
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether it can be read once, from its start: a pipe, a terminal, the standard input."""
+    """Return whether it can be read once, from its start: a pipe, a terminal, the standard input."""
     try:
         return not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()
     except OSError:
@@ -43,7 +43,7 @@ def is_pipe(path: Path) -> bool:
 
 
 def has_byte_lines(encoding: str) -> bool:
-    """Whether a line ends with the bytes of ASCII, and what follows can be read by itself."""
+    """Return whether a line ends with the bytes of ASCII, and what follows can be read by itself."""
     name = codecs.lookup(encoding).name.removesuffix("-sig")
     if name.startswith(STATEFUL):
         return False
@@ -123,7 +123,7 @@ class Blocks:
         self._ended = False
 
     def peek(self, beyond: int = 0) -> Block | None:
-        """The lines that come next, in more than so many bytes; None at the end."""
+        """Return the lines that come next, in more than so many bytes; None at the end."""
         want = max(self._size, beyond + max(beyond // 2, self._size) if beyond else 0)
         while True:
             self._fill(want)
@@ -172,8 +172,8 @@ class Blocks:
             self._ended = not piece
 
     def _last_line_end(self, lo: int, hi: int) -> int:
-        """Where the last line ends that ends between these; 0 for nowhere. A CR alone ends a line, too, but one that
-        is the last byte that was read may have its LF to come."""
+        """Return where the last line ends that ends between these; 0 for nowhere. A CR alone ends a line, too, but one
+        that is the last byte that was read may have its LF to come."""
         at = self._held.rfind(b"\n", lo, hi) + 1
         if at or not self._lone_cr:
             return at
@@ -183,7 +183,7 @@ class Blocks:
 
 
 def count_lines(data: bytes) -> int:
-    """How many lines end in these bytes."""
+    """Return how many lines end in these bytes."""
     count = data.count(b"\n")
     return count + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else count
 
@@ -197,7 +197,7 @@ HEADS, SMALL_BYTES = 16, 1 << 20
 
 
 def identity_of(path: Path) -> dict[str, Any]:
-    """The size, and from where to where it was looked at, with a digest."""
+    """Return the size, and from where to where it was looked at, with a digest."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         samples = [[at, *_digest(stream, at, min(SAMPLE_BYTES, size - at))] for at in _starts(size, SAMPLES)]
@@ -205,7 +205,7 @@ def identity_of(path: Path) -> dict[str, Any]:
 
 
 def identity_difference(path: Path, before: dict[str, Any]) -> str | None:
-    """What is another than before, in words; None if nothing is, or if bytes were only appended."""
+    """Return what is another than before, in words; None if nothing is, or if bytes were only appended."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         if size < before["size"]:
@@ -221,8 +221,8 @@ def identity_difference(path: Path, before: dict[str, Any]) -> str | None:
 def identity_difference_beside(
     path: Path, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]
 ) -> str | None:
-    """What is another than before outside of some stretches of bytes, in words: samples tell that lie wholly outside,
-    and of a small file what is before the first of them."""
+    """Return what is another than before outside of some stretches of bytes, in words: samples tell that lie wholly
+    outside, and of a small file what is before the first of them."""
     least = min(lo for lo, _ in open_bytes)
     with path.open("rb") as stream:
         for upto, digest in before.get("heads", ()):
@@ -249,7 +249,7 @@ def _heads(stream: IO[bytes], size: int) -> list[list[Any]]:
 
 
 def _overall(stream: IO[bytes], size: int) -> str:
-    """One digest over many places of the first so many bytes."""
+    """Return one digest over many places of the first so many bytes."""
     found = hashlib.sha256()
     for at in _starts(size, PLACES):
         stream.seek(at)

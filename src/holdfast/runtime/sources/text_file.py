@@ -30,7 +30,8 @@ class BytePage:
         self._start, self._end, self._first, self._count = start, end, first, len(rows)
 
     def after(self, count: int) -> Cursor:
-        """Where the block begins, and how many of its rows were passed; after the last, where the next begins."""
+        """Return where the block begins, and how many of its rows were passed; after the last, where the next
+        begins."""
         if count == self._count and self._end is not None:
             return Cursor("byte", self._end, 0)
         return Cursor("byte", self._start, self._first + count)
@@ -47,7 +48,7 @@ class RowPage:
 
 
 def place_of(at: Cursor | None, kind: str, what: str) -> tuple[int, int]:
-    """The byte and the rows after it, or the row and 0."""
+    """Return the byte and the rows after it, or the row and 0."""
     if at is None:
         return 0, 0
     value, rows = at.value, 0 if at.tiebreaker is None else at.tiebreaker
@@ -150,19 +151,19 @@ class Parser(Protocol):
     """Whether there may be malformed ones among the rows of the last block."""
 
     def parse(self, data: bytes, at_end: bool, place: "RowPlace") -> list[Any] | None:
-        """The rows of a block; None if it ends within one."""
+        """Return the rows of a block; None if it ends within one."""
         ...
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
-        """Whether a block ends where a row ends."""
+        """Return whether a block ends where a row ends."""
         ...
 
     def ends(self, data: bytes) -> list[int]:
-        """Where each row of a block ends; a row that goes on beyond it is left out."""
+        """Return where each row of a block ends; a row that goes on beyond it is left out."""
         ...
 
     def overlong(self, head: bytes, place: "RowPlace") -> Any:
-        """What to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
+        """Return what to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
         ...
 
 
@@ -194,7 +195,7 @@ class LineFile:
         return not is_packed(self.path) and has_byte_lines(self.encoding) and not is_pipe(self.path)
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """The rows after a cursor, up to another and with it."""
+        """Yield the rows after a cursor, up to another and with it."""
         kind = "byte" if self.can_be_sought else "row"
         start = place_of(after, kind, self._what)
         stop = None if until is None else place_of(until, kind, self._what)
@@ -205,14 +206,14 @@ class LineFile:
                 yield from self._by_byte(stream, parser, blocks.offset, start, stop)
 
     def split(self, parts: int) -> Sequence[Span]:
-        """Ranges of about as many bytes each; their borders are between rows, and the last ends where the file ends
-        now."""
+        """Return ranges of about as many bytes each; their borders are between rows, and the last ends where the file
+        ends now."""
         return self.split_on(parts, None, lambda _: None)
 
     def split_on(
         self, parts: int, before: dict[str, Any] | None, tell: Callable[[dict[str, Any]], None]
     ) -> Sequence[Span]:
-        """The same, from where another pass over the same file was broken off; how far it has come is told."""
+        """Return the same, from where another pass over the same file was broken off; how far it has come is told."""
         if not self.can_be_sought:
             why = "it cannot be sought; unpack it, or save it as UTF-8"
             return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
@@ -231,17 +232,17 @@ class LineFile:
         return [Span(after=after, until=until, identity=known) for after, until in pairwise(ends)]
 
     def identity(self) -> dict[str, Any]:
-        """Its size, and digests of a few places."""
+        """Return its size, and digests of a few places."""
         with told(self._what):
             return streams.identity_of(self.path)
 
     def changed(self, before: dict[str, Any]) -> str | None:
-        """What is another than before; a file that only grew is not."""
+        """Return what is another than before; a file that only grew is not."""
         with told(self._what):
             return streams.identity_difference(self.path, before)
 
     def lines_after(self, after: Cursor | None, count: int) -> str:
-        """Which lines the next rows after a cursor are, in words; the file alone where that cannot be told."""
+        """Return which lines the next rows after a cursor are, in words; the file alone where that cannot be told."""
         found: tuple[int, int] | None = None
         if self.can_be_sought:
             with suppress(HoldfastError, OSError, ValueError):
@@ -252,7 +253,7 @@ class LineFile:
         return f"line {first:,} of {self.path}" if first == last else f"lines {first:,} to {last:,} of {self.path}"
 
     def _lines_after(self, start: tuple[int, int], count: int) -> tuple[int, int] | None:
-        """The first and the last line of some rows; None where there are fewer."""
+        """Return the first and the last line of some rows; None where there are fewer."""
         found = self._stretch(start, count)
         if found is None:
             return None
@@ -261,8 +262,8 @@ class LineFile:
         return first, max(first, lines.at(end) - has_end)
 
     def byte_after(self, after: Cursor | None) -> int:
-        """Where the next row after a cursor begins in the file as it is now; where that cannot be told, a byte before
-        it."""
+        """Return where the next row after a cursor begins in the file as it is now; where that cannot be told, a byte
+        before it."""
         start = place_of(after, "byte", self._what)
         with suppress(HoldfastError, OSError, ValueError):
             if (found := self._stretch(start, 1)) is not None:
@@ -270,7 +271,8 @@ class LineFile:
         return start[0]
 
     def _stretch(self, start: tuple[int, int], count: int) -> tuple[int, int, bool] | None:
-        """Where some rows begin, where they end, and whether the last has a line end; None where there are fewer."""
+        """Return where some rows begin, where they end, and whether the last has a line end; None where there are
+        fewer."""
         begin = None
         with self._opened() as (stream, parser, blocks):
             first = blocks.offset
@@ -289,8 +291,8 @@ class LineFile:
         return None
 
     def changed_beside(self, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]) -> str | None:
-        """What is another than before outside of some stretches of bytes, as far as it was looked at; None if nothing
-        is."""
+        """Return what is another than before outside of some stretches of bytes, as far as it was looked at; None if
+        nothing is."""
         with told(self._what):
             return streams.identity_difference_beside(self.path, before, open_bytes)
 
@@ -360,7 +362,8 @@ class LineFile:
     def _parsed(
         self, blocks: Blocks, parser: Parser, lines: "LineNumbers"
     ) -> Iterator[tuple[list[Any], int, int, bytes]]:
-        """Rows, from which byte to which they stand, and those bytes; none of a line that is too long to be kept."""
+        """Yield rows, from which byte to which they stand, and those bytes; none of a line that is too long to be
+        kept."""
         beyond = 0
         while True:
             at = blocks.offset
@@ -397,7 +400,7 @@ class RowPlace(NamedTuple):
         return self.lines.at(self.offset)
 
     def byte(self, within: int) -> int | None:
-        """Where something in it begins in the file; None where nobody can go there."""
+        """Return where something in it begins in the file; None where nobody can go there."""
         return self.offset + within if self.lines.can_be_sought else None
 
 

@@ -50,14 +50,15 @@ class RowParser:
         self._make = _maker(self._names)
 
     def overlong(self, head: bytes, place: RowPlace) -> UsageError:
-        """A line without end means that the file is not a CSV file."""
+        """Return the refusal of a line without end: the file is not a CSV file."""
         raise self.too_long(head, place.line)
 
     def too_long(self, head: bytes, line: int) -> UsageError:
         return UsageError(f"{self._what}, line {line}: it has more than {len(head):,} bytes: is this a CSV file?")
 
     def header(self, data: bytes, at_end: bool, line: int) -> list[str] | None:
-        """The first row that is not blank, checked; None if there is none yet, and `taken` says how far it looked."""
+        """Return the first row that is not blank, checked; None if there is none yet, and `taken` says how far it
+        looked."""
         careful = _Careful(data, self._dialect, self._encoding)
         for row in careful:
             at = f"{self._what}, line {line + careful.first}"
@@ -79,7 +80,7 @@ class RowParser:
         return None
 
     def parse(self, data: bytes, at_end: bool, place: RowPlace) -> Rows | None:
-        """The rows of a block; None if it ends within one, and there is more to come."""
+        """Return the rows of a block; None if it ends within one, and there is more to come."""
         self.taken, self.flawed = len(data), False
         try:
             text = data.decode(self._encoding)
@@ -97,12 +98,12 @@ class RowParser:
         return self._carefully(data, at_end, place)
 
     def ends(self, data: bytes) -> list[int]:
-        """Where each row ends; one that goes on beyond the block is left out."""
+        """Return where each row ends; one that goes on beyond the block is left out."""
         careful = _Careful(data, self._dialect, self._encoding)
         return [careful.taken for row in careful if not careful.is_open and (row or careful.fault() is not None)]
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
-        """Whether a block ends where a row ends."""
+        """Return whether a block ends where a row ends."""
         if at_end or self._quote is None:
             return True
         text = data.decode(self._encoding, "surrogateescape")
@@ -118,8 +119,8 @@ class RowParser:
                     return False
 
     def _lists(self, text: str) -> Iterator[list[str]]:
-        """The rows as lists. Without a quote in the text, a row is a line and a field what stands between delimiters:
-        then `split` does in a third of the time what the csv module does."""
+        """Yield the rows as lists. Without a quote in the text, a row is a line and a field what stands between
+        delimiters: then `split` does in a third of the time what the csv module does."""
         plain = len(text) <= PAYLOAD_BYTES and (self._quote is None or self._quote not in text)
         if plain and "\r" in text:
             plain = text.count("\r") == text.count("\r\n")
@@ -153,7 +154,8 @@ class RowParser:
         return rows
 
     def _never_closed(self, careful: "_Careful") -> bool:
-        """A row that ran to the end, or to the limit, has swallowed others: nobody can tell which lines were rows."""
+        """Return a row that ran to the end, or to the limit, has swallowed others: nobody can tell which lines were
+        rows."""
         return careful.ran_on and len(careful.of_row) > 1
 
     def _swallowed(self, careful: "_Careful", line: int) -> UsageError:
@@ -209,8 +211,8 @@ class _Careful:
             yield row
 
     def fault(self) -> str | None:
-        """What is wrong with the characters of the row at hand. NUL is legal text, but in a file it is a sign of lost
-        data."""
+        """Return what is wrong with the characters of the row at hand. NUL is legal text, but in a file it is a sign of
+        lost data."""
         for line in self.of_row:
             if b"\0" in line:
                 return "contains a NUL byte"
@@ -236,7 +238,8 @@ def check_names(names: list[str], at: str) -> None:
 
 
 def _maker(names: list[str]) -> Callable[[Iterator[list[str]]], Any]:
-    """What makes dictionaries of lists, all at once; it raises ValueError for a list that is not as long as the names.
+    """Return what makes dictionaries of lists, all at once; it raises ValueError for a list that is not as long as the
+    names.
 
     A comprehension that unpacks each list is twice as fast as `dict(zip(…))`. Its code is written here, as the standard
     library does it for named tuples: it depends on the number of columns alone, their names are handed over as values.
@@ -267,7 +270,7 @@ class Csv(LineFile):
         self._check()
 
     def describe(self) -> dict[str, Any]:
-        """The file's name and how it is read."""
+        """Return the file's name and how it is read."""
         return {
             "kind": "csv",
             "name": self._name,
@@ -331,7 +334,7 @@ class JsonLines(LineFile):
         super().__init__(Path(path), f"JsonLines({str(path)!r})", "utf-8")
 
     def describe(self) -> dict[str, Any]:
-        """The file's name."""
+        """Return the file's name."""
         return {"kind": "jsonlines", "name": self._name}
 
     def _begin(self, blocks: Blocks) -> "ValueParser":
@@ -352,7 +355,7 @@ class ValueParser:
         self._decode = msgspec.json.Decoder().decode
 
     def parse(self, data: bytes, at_end: bool, place: RowPlace) -> list[Any]:
-        """The values of a block: all at once where nothing is wrong with any."""
+        """Return the values of a block: all at once where nothing is wrong with any."""
         self.taken, self.flawed = len(data), False
         lines = data.split(b"\n")
         if len(data) <= text_file.LINE_BYTES:
@@ -366,17 +369,17 @@ class ValueParser:
         return [value for number, (line, start) in each for value in self._value(line, number, start, place)]
 
     def ends(self, data: bytes) -> list[int]:
-        """Where each value ends."""
+        """Return where each value ends."""
         lines = data.split(b"\n")[:-1]
         ends = accumulate(len(line) + 1 for line in lines)
         return [end for line, end in zip(lines, ends, strict=True) if line.strip()]
 
     def is_whole(self, data: bytes, at_end: bool) -> bool:
-        """A line is a value: every line's end is a border."""
+        """Return whether rows end at the end of a line: here every line is a value."""
         return True
 
     def overlong(self, head: bytes, place: RowPlace, number: int = 0, start: int = 0) -> Malformed:
-        """Its beginning."""
+        """Return its beginning."""
         self.flawed = True
         why = f"has more than {text_file.LINE_BYTES:,} bytes; this is its beginning"
         return self._malformed(head[:PREVIEW_BYTES], why, place.line + number, place.byte(start))

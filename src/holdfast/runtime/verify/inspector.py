@@ -25,7 +25,7 @@ from holdfast.stores.base import Store
 
 
 def sinks_of(batch: Batch) -> dict[int, Files]:
-    """The file sinks of a batch by stage, as it remembers them; relative paths begin at the current folder."""
+    """Return the file sinks of a batch by stage, as it remembers them; relative paths begin at the current folder."""
     stages = canonical.decode(batch.definition)["stages"]
     sinks = [stage.get("sink") if isinstance(stage, dict) else None for stage in stages]
     return {
@@ -176,13 +176,14 @@ class OutputInspector:
         self.asker.close()
 
     def before_going_on(self, past: RecordedItem, seen: list[Inspection]) -> Decision:
-        """Whether a pending item may go on: asked from its stage downward, until something holds."""
+        """Return whether a pending item may go on: asked from its stage downward, until something holds."""
         while (stage := next_to_ask(past.place.stage, seen)) is not None:
             seen.append(self.inspect(past, stage, Depth.QUICK, asks=True))
         return decide(seen)
 
     def look_over(self, past: RecordedItem, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
-        """Every recorded output of an item; `full` reads all of it and asks verifiers, `digests` are the journal's."""
+        """Return every recorded output of an item; `full` reads all of it and asks verifiers, `digests` are the
+        journal's."""
         depth = Depth.VERIFIED if full else Depth.QUICK
         seen = [
             self.inspect(past, stage, depth, digest=digests.get((past.n, stage)), asks=full)
@@ -191,8 +192,8 @@ class OutputInspector:
         return decide([*seen, *self._gaps(past, seen)])
 
     def _gaps(self, past: RecordedItem, seen: Sequence[Inspection]) -> list[Inspection]:
-        """What is missing below an output that does not hold: an item that was recovered from a file, or resolved by
-        hand, has no outputs of the stages before. It goes back to where its input is."""
+        """Return what is missing below an output that does not hold: an item that was recovered from a file, or
+        resolved by hand, has no outputs of the stages before. It goes back to where its input is."""
         lowest = min((each.stage for each in seen if each.verdict is Verdict.FAILS), default=0)
         below = takewhile(lambda stage: past.output(stage) is None, reversed(range(lowest)))
         return [self._fails(stage, "it was never recorded") for stage in below]
@@ -289,8 +290,8 @@ class OutputInspector:
         return None if objection is None else self._fails(stage, objection)
 
     def search(self, past: RecordedItem, stage: int) -> Inspection:
-        """Whether the adopter of a stage finds an output for the item that counts: it holds where the schema and the
-        verifier accept it. Nothing is recorded of it."""
+        """Return whether the adopter of a stage finds an output for the item that counts: it holds where the schema and
+        the verifier accept it. Nothing is recorded of it."""
         at, adopter = self.stages[stage], self.stages[stage].adopter
         if adopter is None:
             return self._fails(stage, "it has no adopter")

@@ -28,8 +28,8 @@ Digests = dict[tuple[int, int], bytes]
 
 
 def recorded_digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Digests:
-    """The newest digest of every output, be it made by a stage or given by a person; the chains of the chunks that this
-    one was cut from speak of its items, too."""
+    """Return the newest digest of every output, be it made by a stage or given by a person; the chains of the chunks
+    that this one was cut from speak of its items, too."""
     found: Digests = {}
     size = canonical.DIGEST_BYTES
     for entry in forward_of(store, chunks, chunk.lo):
@@ -81,7 +81,7 @@ class Observer:
         return OutputInspector(batch=self._batch.name, names=self._names, sinks=self._sinks)
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with recorded outputs, in the order of the items."""
+        """Yield what is wrong with recorded outputs, in the order of the items."""
         if self._how == "full":
             for chunk in self._chunks:
                 digests = recorded_digests(self._store, self._chunks, chunk)
@@ -102,7 +102,7 @@ class Observer:
             lo = upto
 
     def _is_plain(self, lo: int, hi: int) -> bool:
-        """Whether every item of the range has its outputs, and nothing is to be said about them."""
+        """Return whether every item of the range has its outputs, and nothing is to be said about them."""
         wanted = sorted(self._sinks if self._how == "files" else {*self._sinks, self._last})
         seen: dict[int, int] = {}
         for stage in wanted:
@@ -210,7 +210,7 @@ def _is_kept(item: StoredItem, row: Output) -> bool:
 
 
 def spans(chunks: Sequence[Chunk]) -> Iterator[Span]:
-    """The ranges of the chunks; neighbours of which all items are done are one."""
+    """Yield the ranges of the chunks; neighbours of which all items are done are one."""
     lo = hi = 0
     for chunk in chunks:
         all_done = chunk.counts.done == chunk.size
@@ -251,8 +251,8 @@ class Extras:
             yield from self._identify()
 
     def _differ(self) -> bool:
-        """Whether there are more files than are recorded, or may be. A name that two records share has a file that is
-        not the one that both recorded, so it was looked at twice."""
+        """Return whether there are more files than are recorded, or may be. A name that two records share has a file
+        that is not the one that both recorded, so it was looked at twice."""
         if self._seen.at_second_glance:
             return True
         expected: dict[tuple[str, bool], int] = {}
@@ -294,7 +294,7 @@ class Extras:
             yield from (each for each in each_output(self._store, batch.id, stage=stage) if each.file is not None)
 
     def _candidates(self) -> Iterator[str]:
-        """Every file once that has a name of a stage; of two stages that name alike, the first has it."""
+        """Yield every file once that has a name of a stage; of two stages that name alike, the first has it."""
         found = [sink.pattern(self._batch.name, self._stages[stage]) for stage, sink in self._sinks.items()]
         for index, (stage, sink) in enumerate(self._sinks.items()):
             before = [each for each in found[:index] if each.root == found[index].root and each.is_flat]
@@ -304,12 +304,12 @@ class Extras:
                     yield path
 
     def _shares(self, other: Batch) -> bool:
-        """Whether files of another batch stand in the same folders."""
+        """Return whether files of another batch stand in the same folders."""
         ours = {sink.template.folder for sink in self._sinks.values()}
         return any(sink.template.folder in ours for sink in sinks_of(other).values())
 
     def _shared(self, shared: set[int]) -> Iterator[Finding]:
-        """The items whose files have one name."""
+        """Yield the items whose files have one name."""
         for output in self._outputs(self._batch) if shared else ():
             assert output.file is not None
             final = files.final_of(output.file)

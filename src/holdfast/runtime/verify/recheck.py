@@ -51,7 +51,7 @@ class LeftAlone:
             self._first.append(canonical.key_text(key))
 
     def warning(self, batch: str) -> str:
-        """How many there were, and how a person gets the new payload in."""
+        """Return how many there were, and how a person gets the new payload in."""
         what = "1 dead letter" if self.count == 1 else f"{self.count:,} dead letters"
         more = ", …" if self.count > len(self._first) else ""
         return (
@@ -86,7 +86,7 @@ def _renewed(before: ItemState, new: ItemState, stages: int, *, reason: str) -> 
 
 
 def _reason(before: bytes, after: bytes) -> str:
-    """What the journal keeps: which fields differ, and nothing of what is in them."""
+    """Return what the journal keeps: which fields differ, and nothing of what is in them."""
     names = ingest.changed_fields(before, after)
     more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
     said = f": {', '.join(names[:LISTED_NAMES])}{more} differ" if names else ""
@@ -108,7 +108,7 @@ class Sent(NamedTuple):
 
 
 def back(key: Key, n: ItemNo, place: ItemState, stage: int, stages: int, *, reason: str) -> Back:
-    """What becomes of an item that goes back to a stage."""
+    """Return what becomes of an item that goes back to a stage."""
     after = rewound(place, stage, stages, reason=reason)
     return key, change_of(n, place, after)
 
@@ -186,7 +186,7 @@ class Checker:
         return self._send_back(bad)
 
     def _look(self) -> tuple["array[int]", tuple[Key, str]]:
-        """The numbers of the items that do not hold, and an example."""
+        """Return the numbers of the items that do not hold, and an example."""
         bad = array("Q")
         example: tuple[Key, str] = ("", "")
         for results in spread(self._judge, self._recorded(), self.threads):
@@ -207,7 +207,7 @@ class Checker:
         return bad, example
 
     def _judge(self, group: RecordedGroup) -> list[tuple[RecordedItem, Decision]]:
-        """Every recorded output of every item of a group."""
+        """Return every recorded output of every item of a group."""
         results: list[tuple[RecordedItem, Decision]] = []
         for past in group.pasts:
             if self.full and self.stopping():
@@ -221,7 +221,7 @@ class Checker:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _recorded(self) -> Iterator[RecordedGroup]:
-        """Items that have outputs to look at, with their outputs, a few at a time."""
+        """Yield items that have outputs to look at, with their outputs, a few at a time."""
         for chunk in self.chunks:
             digests = self._digests(chunk)
             lo = int(chunk.lo)
@@ -292,7 +292,7 @@ class Checker:
 
 
 def left_alone(batch: str) -> str:
-    """What a person can do about an output of a dead letter that does not hold."""
+    """Return what a person can do about an output of a dead letter that does not hold."""
     return (
         "no run changes a dead letter, so redrive it, or have its output made again: "
         f"`{command('reconcile', batch, options='--full --repair')}`"
@@ -333,7 +333,7 @@ def _in_the_way(evidence: Evidence, error: OSError) -> str:
 
 
 def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
-    """Why so much is not undone, with what is likelier than that it is meant."""
+    """Return why so much is not undone, with what is likelier than that it is meant."""
     return UndoRefused(
         f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again, so nothing"
         f" was undone. Item {key!r}, for example: {why}. Is a folder not mounted, is this another working directory or"
@@ -346,7 +346,7 @@ def spread(
     groups: Iterable[RecordedGroup],
     threads: int,
 ) -> Iterator[list[tuple[RecordedItem, Decision]]]:
-    """The function of each group, in order, on several threads; few groups are in memory at a time."""
+    """Yield the function of each group, in order, on several threads; few groups are in memory at a time."""
     if threads == 1:
         yield from map(function, groups)
         return

@@ -77,7 +77,7 @@ class ChunkCache:
     # -- one chunk ----------------------------------------------------------------------------------------------
 
     def fresh(self, batch: BatchId, number: int) -> HeldDocument[ChunkDocument] | None:
-        """The document as it is now."""
+        """Return the document as it is now."""
         for _ in range(DOCUMENT_LOOKS):
             with self._lock:
                 before = self._seen.get((batch, number))
@@ -96,7 +96,7 @@ class ChunkCache:
         )
 
     def known(self, batch: BatchId, number: int) -> HeldDocument[ChunkDocument] | None:
-        """The document as it was last read or written: good for a swap, which fails if it is not the newest."""
+        """Return the document as it was last read or written: good for a swap, which fails if it is not the newest."""
         with self._lock:
             held = self._whole.get((batch, number))
         return held if held is not None else self.fresh(batch, number)
@@ -124,8 +124,8 @@ class ChunkCache:
     # -- all chunks of a batch ----------------------------------------------------------------------------------
 
     def sweep(self, held: HeldDocument[BatchDocument], lo: int = 0, hi: int | None = None) -> list[SeenChunk]:
-        """Every chunk with some of these items, in their order: found from the groups of the batch down to what was cut
-        off. Those of lost races are listed with them, and nothing leads there."""
+        """Return every chunk with some of these items, in their order: found from the groups of the batch down to what
+        was cut off. Those of lost races are listed with them, and nothing leads there."""
         batch = held.document.batch.id
         groups = [group for group in held.document.groups if group.hi > lo and (hi is None or group.lo < hi)]
         if not groups:
@@ -143,12 +143,12 @@ class ChunkCache:
         return sorted(within, key=lambda seen: seen.chunk.lo)
 
     def covering(self, held: HeldDocument[BatchDocument], lo: int, hi: int | None) -> Iterator[ChunkDocument]:
-        """The documents of the chunks that have some of these items, in order."""
+        """Yield the documents of the chunks that have some of these items, in order."""
         for each in self.sweep(held, lo, hi):
             yield from self._unfolded(held, each)
 
     def _unfolded(self, held: HeldDocument[BatchDocument], seen: SeenChunk) -> Iterator[ChunkDocument]:
-        """The document of a chunk; where it was cut since it was seen, those of what was cut off as well."""
+        """Yield the document of a chunk; where it was cut since it was seen, those of what was cut off as well."""
         document = self.document(seen).document
         yield document
         if document.chunk.hi < seen.chunk.hi:
@@ -166,7 +166,8 @@ class ChunkCache:
         self.each(lambda number: self.fresh(batch, number), old)
 
     def highest(self, batch: BatchId, taken: int = 0) -> int:
-        """The highest number of a chunk of a batch; `taken` is one that others have, so that there may be more."""
+        """Return the highest number of a chunk of a batch; `taken` is one that others have, so that there may be
+        more."""
         with self._lock:
             known = self._highest.get(batch)
         if known is None or taken:
@@ -187,11 +188,12 @@ class ChunkCache:
         return written.document.chunk
 
     def next_number(self, batch: BatchId, taken: int = 0) -> int:
-        """A number that no chunk of the batch has, as far as this process knows. Who takes it may find it taken."""
+        """Return a number that no chunk of the batch has, as far as this process knows. Who takes it may find it
+        taken."""
         return self.highest(batch, taken) + 1
 
     def document(self, seen: SeenChunk) -> HeldDocument[ChunkDocument]:
-        """The whole document of a chunk, as it was seen or newer."""
+        """Return the whole document of a chunk, as it was seen or newer."""
         batch, number = seen.chunk.batch, names.number_of(seen.chunk.id)
         with self._lock:
             held = self._whole.get((batch, number))
@@ -203,13 +205,13 @@ class ChunkCache:
         return found
 
     def remaining(self, seen: SeenChunk) -> float:
-        """Seconds until the lease of a chunk has ended for this process; below 0 when it has."""
+        """Return seconds until the lease of a chunk has ended for this process; below 0 when it has."""
         return seen.since + seen.term - self._monotonic()
 
     def told(self, seen: SeenChunk, now: float) -> Chunk:
-        """A chunk with the end of its lease on the clock of this process, as far as it was watched: an owner that was
-        seen at work has it for the rest of its term, one that was silent for a whole term has lost it. Of any other
-        nothing is known but what its own clock said."""
+        """Return a chunk with the end of its lease on the clock of this process, as far as it was watched: an owner
+        that was seen at work has it for the rest of its term, one that was silent for a whole term has lost it. Of any
+        other nothing is known but what its own clock said."""
         left = self.remaining(seen)
         if seen.chunk.owner is None or (left >= 0 and not seen.was_there):
             return seen.chunk
@@ -218,7 +220,8 @@ class ChunkCache:
     # -- leases -------------------------------------------------------------------------------------------------
 
     def may_claim(self, seen: SeenChunk, now: float, *, is_dead: bool = False) -> bool:
-        """Whether a chunk may be granted. The time that an owner wrote down is not asked: its clock may be wrong."""
+        """Return whether a chunk may be granted. The time that an owner wrote down is not asked: its clock may be
+        wrong."""
         is_over = seen.chunk.owner is not None and self.remaining(seen) < 0
         held = msgspec.structs.replace(seen.chunk, expires=NEVER)
         return lease.may_claim(held, now=now, owner_is_dead=is_over or is_dead)
@@ -227,7 +230,7 @@ class ChunkCache:
         return chunk.owner is not None and self._is_dead(chunk.owner)
 
     def idle(self, seen: Sequence[SeenChunk], now: float) -> Idle:
-        """What to tell who finds nothing to claim among these chunks."""
+        """Return what to tell who finds nothing to claim among these chunks."""
         open_ones = [each for each in seen if each.chunk.pending]
         return Idle(
             pending=sum(each.chunk.pending for each in open_ones),
@@ -240,7 +243,7 @@ class ChunkCache:
         return is_owned and not self.is_known_dead(seen.chunk)
 
     def _free_at(self, seen: SeenChunk, now: float) -> float:
-        """When a chunk may become claimable, on the clock of this process."""
+        """Return when a chunk may become claimable, on the clock of this process."""
         if seen.chunk.owner is None:
             return seen.chunk.due
         return max(seen.chunk.due, now + self.remaining(seen))
@@ -253,7 +256,7 @@ class ChunkCache:
         return before.was_there or before.beat != document.beat
 
     def each(self, call: Callable[[A], B], values: Sequence[A] | Iterable[A]) -> list[B]:
-        """The same call for several values, several at a time."""
+        """Return the same call for several values, several at a time."""
         asked = list(values)
         if len(asked) < 2 or self._readers < 2 or threading.current_thread().name.startswith(READER):
             return [call(value) for value in asked]
@@ -268,7 +271,7 @@ class ChunkCache:
         return None if seen is None else seen.etag
 
     def _newest(self, batch: BatchId, number: int) -> SeenChunk:
-        """A chunk as it is now, by one read."""
+        """Return a chunk as it is now, by one read."""
         self._known_to_be_there(batch, number)
         with self._lock:
             return self._seen[batch, number]
@@ -287,7 +290,7 @@ class ChunkCache:
 
 
 def chunk_with(seen: Sequence[SeenChunk], n: ItemNo, batch: Batch) -> SeenChunk:
-    """The one of some chunks that has an item."""
+    """Return the one of some chunks that has an item."""
     found = next((each for each in seen if each.chunk.lo <= n < each.chunk.hi), None)
     if found is None:
         raise UsageError(f"batch number {batch.id} has no item number {n}")

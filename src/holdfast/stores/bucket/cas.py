@@ -72,14 +72,14 @@ class DocumentStore:
         return None if found is None else HeldDocument(name, decode(kind, found.data, self.where(name)), found.mark)
 
     def need(self, kind: type[D], name: str) -> HeldDocument[D]:
-        """A document that must be there: another says so."""
+        """Return a document that must be there: another says so."""
         found = self.read(kind, name)
         if found is None:
             raise self.missing(name)
         return found
 
     def create(self, name: str, document: D) -> HeldDocument[D] | None:
-        """A new document, or None where the name is taken."""
+        """Return a new document, or None where the name is taken."""
         made = self._written(document, None)
         data = encode(made)
         for seconds in PAUSES:
@@ -164,7 +164,7 @@ class DocumentStore:
         raise Away(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
 
     def missing(self, name: str) -> Damaged:
-        """What to say of something that must be there and is not: it alone is gone, or everything is."""
+        """Return what to say of something that must be there and is not: it alone is gone, or everything is."""
         if self.bucket.get(names.ROOT) is not None:
             return Damaged(
                 f"{self.where(name)} is missing or cut short, and a document names it: put back a backup of it"
@@ -198,8 +198,8 @@ ROOT_TURNS = 8
 
 
 def open_root(documents: DocumentStore) -> HeldDocument[Root]:
-    """The root, made if it is missing. A store that was copied from elsewhere begins a new epoch: the fences of its
-    chunks could otherwise be given out twice."""
+    """Return the root, made if it is missing. A store that was copied from elsewhere begins a new epoch: the fences of
+    its chunks could otherwise be given out twice."""
     for _ in range(ROOT_TURNS):
         held = documents.read(Root, names.ROOT)
         if held is None:
@@ -219,7 +219,7 @@ def open_root(documents: DocumentStore) -> HeldDocument[Root]:
 
 
 def is_store_there(bucket: Bucket) -> bool:
-    """Whether a store is in the bucket; nothing is made."""
+    """Return whether a store is in the bucket; nothing is made."""
     return DocumentStore(bucket).read(Root, names.ROOT) is not None
 
 
@@ -250,7 +250,7 @@ def _is_refused(write: Callable[[], object]) -> bool:
 
 
 def _after(epoch: int) -> int:
-    """A least fence that is higher than all fences of an epoch."""
+    """Return a least fence that is higher than all fences of an epoch."""
     now = time.time_ns() // 1000 - BEGINNING
     return now if now > epoch else epoch + LEAP
 
@@ -271,7 +271,7 @@ R = TypeVar("R")
 
 
 def patient(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A verb that may be asked again when nobody answered: it writes nothing, or is known by its own ids."""
+    """Return a verb that may be asked again when nobody answered: it writes nothing, or is known by its own ids."""
 
     @functools.wraps(verb)
     def patiently(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

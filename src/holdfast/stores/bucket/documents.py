@@ -150,12 +150,12 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
     checkpoints: dict[int, StoredReach] = {}
 
     def refs(self, stage: int) -> list[int]:
-        """Where the outputs of a stage stand, one for each item of the chunk."""
+        """Return where the outputs of a stage stand, one for each item of the chunk."""
         column = self.outputs.get(stage)
         return list(unpack(REF, column)) if column else [0] * self.chunk.size
 
     def place(self, n: int, columns: dict[int, list[int]], stages: int) -> ItemState:
-        """The stored place, or where the outputs say the item stands."""
+        """Return the stored place, or where the outputs say the item stands."""
         row = self.places.get(n)
         if row is not None:
             return place_of(row)
@@ -164,12 +164,12 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
         return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
     def places_between(self, stages: int, lo: int, hi: int | None) -> Iterator[tuple[int, ItemState]]:
-        """Where the items stand that have numbers from `lo` up to `hi`."""
+        """Yield where the items stand that have numbers from `lo` up to `hi`."""
         columns = self.columns()
         return ((n, self.place(n, columns, stages)) for n in within(self.chunk, lo, hi))
 
     def columns(self) -> dict[int, list[int]]:
-        """All references, by stage."""
+        """Return all references, by stage."""
         return {stage: self.refs(stage) for stage in self.outputs}
 
 
@@ -208,7 +208,7 @@ def encode(document: Document) -> bytes:
 
 
 def decode(kind: type[D], data: bytes, where: str) -> D:
-    """The document in some bytes; what is foreign, torn or from the future is refused, never guessed at."""
+    """Return the document in some bytes; what is foreign, torn or from the future is refused, never guessed at."""
     try:
         about = _about.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -263,7 +263,7 @@ def row_of(place: ItemState) -> PlaceRow:
 
 
 def with_refs(document: ChunkDocument, outputs: list[tuple[int, int]], ref: int) -> dict[int, bytes]:
-    """The columns once the outputs of some (item, stage) stand in a new place."""
+    """Return the columns once the outputs of some (item, stage) stand in a new place."""
     columns: dict[int, list[int]] = {}
     for n, stage in outputs:
         if stage not in columns:
@@ -273,12 +273,12 @@ def with_refs(document: ChunkDocument, outputs: list[tuple[int, int]], ref: int)
 
 
 def within(chunk: Chunk, lo: int, hi: int | None) -> range:
-    """The numbers from `lo` up to `hi` that a chunk has."""
+    """Return the numbers from `lo` up to `hi` that a chunk has."""
     return range(max(lo, chunk.lo), chunk.hi if hi is None else min(hi, chunk.hi))
 
 
 def amended(document: BatchDocument, change: Amendment) -> BatchDocument:
-    """A batch after an amendment; its chain is not linked yet. A seal that is lifted takes its word along."""
+    """Return a batch after an amendment; its chain is not linked yet. A seal that is lifted takes its word along."""
     digest = digest_of(change.kind, change.body)
     return msgspec.structs.replace(
         document,
@@ -289,7 +289,7 @@ def amended(document: BatchDocument, change: Amendment) -> BatchDocument:
 
 
 def digest_of(kind: str, body: bytes) -> bytes:
-    """What a batch remembers of an entry of its chain, to know whether it is there."""
+    """Return what a batch remembers of an entry of its chain, to know whether it is there."""
     return hashlib.sha256(kind.encode() + b"\0" + body).digest()[:16]
 
 
@@ -349,7 +349,7 @@ def places_of(document: ChunkDocument, stages: int) -> dict[int, ItemState]:
 def grant(
     document: ChunkDocument, want: ClaimRequest, *, now: float, stages: int, floor: int, child: int
 ) -> CutDocument:
-    """A chunk under a new fence, cut to what is wanted; `child` is the number of what is cut off."""
+    """Return a chunk under a new fence, cut to what is wanted; `child` is the number of what is cut off."""
     chunk = document.chunk
     given = lease.grant(
         chunk, want, now=now, floor=floor, child_id=names.chunk_id(chunk.batch, child),
@@ -366,12 +366,12 @@ def grant(
 
 
 def snapshots(document: ChunkDocument) -> list[journal.Snapshot]:
-    """The attempts that whoever is granted a chunk may repeat."""
+    """Return the attempts that whoever is granted a chunk may repeat."""
     return lease.snapshots((n, place_of(row)) for n, row in sorted(document.places.items()))
 
 
 def _part(document: ChunkDocument, chunk: Chunk) -> ChunkDocument:
-    """What a document says about the items of a part of its chunk."""
+    """Return what a document says about the items of a part of its chunk."""
     first, last = chunk.lo - document.chunk.lo, chunk.hi - document.chunk.lo
     return replace(
         document,
@@ -391,12 +391,12 @@ def _of(values: Mapping[int, V], chunk: Chunk) -> dict[int, V]:
 
 
 def renewed(document: ChunkDocument, expires: float, seconds: float) -> ChunkDocument:
-    """A lease that lasts longer."""
+    """Return a lease that lasts longer."""
     return replace(document, chunk=replace(document.chunk, expires=expires), term=seconds, beat=document.beat + 1)
 
 
 def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocument:
-    """A chunk after a commit that its guard lets through; its chain is not linked yet."""
+    """Return a chunk after a commit that its guard lets through; its chain is not linked yet."""
     chunk = document.chunk
     advanced = settle.advanced(chunk, commit, now)
     term = min(advanced.expires - now, max(document.term, commit.extend))  # a clock set back lengthens no lease
@@ -414,7 +414,7 @@ def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocum
 
 
 def acted(document: ChunkDocument, effect: acts.Effect, now: float) -> ChunkDocument:
-    """A chunk after an act; its chain is not linked yet."""
+    """Return a chunk after an act; its chain is not linked yet."""
     chunk, ref = document.chunk, _ref(document.chunk)
     touched_at = now if effect.revived else chunk.touched_at
     after = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=touched_at, due=0.0)
@@ -455,7 +455,7 @@ def data_of_act(effect: acts.Effect) -> Data | None:
 
 
 def _ref(chunk: Chunk) -> int:
-    """Where the next commit of a chunk puts what it brings."""
+    """Return where the next commit of a chunk puts what it brings."""
     return names.number_of(chunk.id) << SEQ_BITS | (chunk.seq + 1)
 
 
@@ -473,7 +473,7 @@ def _reached(checkpoints: Iterable[Checkpoint], now: float, ref: int) -> dict[in
 
 
 def named(document: ChunkDocument, entry: str, accs: Iterable[int]) -> ChunkDocument:
-    """A chunk whose large accumulators of a write are found by the name of its entry."""
+    """Return a chunk whose large accumulators of a write are found by the name of its entry."""
     reached = {n: replace(document.checkpoints[n], name=entry) for n in accs}
     return replace(document, checkpoints={**document.checkpoints, **reached}) if reached else document
 

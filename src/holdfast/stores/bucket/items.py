@@ -66,7 +66,7 @@ class Chains:
         self._lock = threading.Lock()
 
     def write(self, batch: BatchId, number: int, before: bytes, entry: Entry) -> EntryName:
-        """An entry, durable but not in the chain yet."""
+        """Write an entry, durable but not in the chain yet."""
         header = journal.decode_header(entry.head)
         name = names.entry(entry.seq, before, entry.hash, header.commit_id)
         packed = _encode((entry.chain, entry.seq, entry.head, entry.body, entry.hash))
@@ -84,7 +84,7 @@ class Chains:
         return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
 
     def follow(self, batch: BatchId, number: int, seq: int, head: bytes) -> list[EntryName]:
-        """The names of the entries up to the head, in order."""
+        """Return the names of the entries up to the head, in order."""
         wanted = head.hex()[: names.HASH_CHARS]
         with self._lock:
             known = self._known.pop((batch, number), [])
@@ -103,7 +103,7 @@ class Chains:
         return found
 
     def has(self, chunk: Chunk, commit_id: bytes) -> bool:
-        """Whether the chain of a chunk has the entry of a commit or an act."""
+        """Return whether the chain of a chunk has the entry of a commit or an act."""
         if not commit_id:
             return False
         followed = self.follow(chunk.batch, names.number_of(chunk.id), chunk.seq, chunk.head)
@@ -168,7 +168,7 @@ class Items:
     # -- groups of items ----------------------------------------------------------------------------------------
 
     def write(self, batch: BatchId, lo: int, items: Sequence[NewItem]) -> str:
-        """A group of items, durable but not admitted yet; returns its name."""
+        """Write a group of items, durable but not admitted yet, and return its name."""
         payloads = [item.payload for item in items]
         keys = Keys([item.key for item in items], [item.salt for item in items], [len(p) for p in payloads],
                     b"".join(hashlib.sha256(payload).digest() for payload in payloads))  # fmt: skip
@@ -179,7 +179,7 @@ class Items:
         return name
 
     def index(self, document: BatchDocument) -> Index:
-        """The keys of a batch up to what its document says; those of new groups are read."""
+        """Return the keys of a batch up to what its document says; those of new groups are read."""
         with self._lock:
             index = self._indexes.setdefault(document.batch.id, Index())
         while (first := index.groups) < len(document.groups):
@@ -192,8 +192,8 @@ class Items:
         return index
 
     def known(self, held: HeldDocument[BatchDocument], items: Sequence[NewItem]) -> Known:
-        """Which of some items the batch has. Payloads that replaced the first ones are known to the chunks alone: those
-        of what was found are asked."""
+        """Return which of some items the batch has. Payloads that replaced the first ones are known to the chunks
+        alone: those of what was found are asked."""
         found = self._known(held.document, items, {})
         if not held.document.renewed or not found:
             return found
@@ -270,7 +270,7 @@ class Items:
     def stored(
         self, batch: BatchDocument, document: ChunkDocument, wanted: Sequence[tuple[int, ItemState]]
     ) -> Iterator[StoredItem]:
-        """Items of a chunk with their payloads."""
+        """Yield items of a chunk with their payloads."""
         places = dict(wanted)
         for group, ns in by_group(batch.groups, [n for n, _ in wanted]):
             for n, key, salt, payload in self.rows(group, ns):
@@ -284,12 +284,13 @@ class Items:
         self._documents.put(names.data(batch, number, name), encode_data(data))
 
     def data(self, batch: BatchId, ref: int, entry: str = "") -> Data:
-        """What the commit at a reference brought; where the name of its entry is known, the chain is not asked."""
+        """Return what the commit at a reference brought; where the name of its entry is known, the chain is not
+        asked."""
         number, seq = ref >> SEQ_BITS, ref & ((1 << SEQ_BITS) - 1)
         return self._data_at(names.data(batch, number, entry if entry else self._entry(batch, number, seq)))
 
     def _entry(self, batch: BatchId, number: int, seq: int) -> EntryName:
-        """The entry at a place of the chain of a chunk."""
+        """Return the entry at a place of the chain of a chunk."""
         held = self._chunks.known(batch, number)
         if held is None or held.document.chunk.seq < seq:
             held = self._chunks.fresh(batch, number)
@@ -341,7 +342,7 @@ def by_group(groups: Sequence[ItemGroup], ns: Sequence[int]) -> Iterator[tuple[I
 
 
 def _parts(places: Sequence[int], ends: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Items that are read together: all that lie within so many bytes, and at least one."""
+    """Yield items that are read together: all that lie within so many bytes, and at least one."""
     part: list[int] = []
     for at in places:
         if part and ends[at + 1] - ends[part[0]] > most:
@@ -353,7 +354,7 @@ def _parts(places: Sequence[int], ends: Sequence[int], most: int) -> Iterator[li
 
 
 def _first_at(ns: Sequence[int], bound: int, start: int) -> int:
-    """The index of the first number that is not below the bound."""
+    """Return the index of the first number that is not below the bound."""
     while start < len(ns) and ns[start] < bound:
         start += 1
     return start
@@ -366,7 +367,7 @@ def groups_of(items: Sequence[NewItem]) -> Iterator[tuple[Sequence[NewItem], boo
 
 
 def together(answers: Sequence[Admitted]) -> Admitted:
-    """One answer for groups that were admitted one after the other."""
+    """Return one answer for groups that were admitted one after the other."""
     return Admitted(
         added=sum(answer.added for answer in answers),
         lo=answers[0].lo,

@@ -36,7 +36,7 @@ class EntryName(NamedTuple):
 
 
 def probe(word: str) -> str:
-    """What is written to find out whether the bucket compares and swaps."""
+    """Return what is written to find out whether the bucket compares and swaps."""
     return f"probe/{word}.json"
 
 
@@ -49,7 +49,7 @@ def batch_of(chunk: int) -> BatchId:
 
 
 def number_of(chunk: int) -> int:
-    """The number of a chunk in its batch."""
+    """Return the number of a chunk in its batch."""
     return chunk & ((1 << CHUNK_BITS) - 1)
 
 
@@ -66,7 +66,7 @@ def chunks(batch: BatchId) -> str:
 
 
 def number_in(name: str) -> int:
-    """The number of the chunk whose document has that name."""
+    """Return the number of the chunk whose document has that name."""
     return int(name.rpartition("/")[2].partition(".")[0])
 
 
@@ -75,7 +75,7 @@ def group(batch: BatchId, lo: int, digest: bytes) -> str:
 
 
 def entries(batch: BatchId, number: int) -> str:
-    """The chain of a chunk; that of number 0 is the batch's own."""
+    """Return the chain of a chunk; that of number 0 is the batch's own."""
     return f"b/{batch:07}/j/{number:08}/"
 
 

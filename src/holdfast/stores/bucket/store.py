@@ -154,7 +154,8 @@ class BucketStore:
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
     ) -> Admitted:
-        """As the contract says, for `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after the other."""
+        """Admit items as the contract says, `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after the
+        other."""
         answers = [
             self._add_group(batch, group, kind, ended=ended and is_last, actor=actor)
             for group, is_last in groups_of(items)
@@ -206,7 +207,8 @@ class BucketStore:
     def _make_chunk(
         self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str
     ) -> tuple[HeldDocument[ChunkDocument], Entry]:
-        """The document of a chunk under a number that nobody has; its chain begins where that of the batch will be."""
+        """Return the document of a chunk under a number that nobody has; its chain begins where that of the batch will
+        be."""
         number = self._chunks.next_number(batch.id)
         while True:
             made, entry = documents.new_chunk(batch, fresh, kind, number=number, epoch=self._documents.epoch,
@@ -239,7 +241,7 @@ class BucketStore:
     def _offer(
         self, document: BatchDocument, seen: Sequence[SeenChunk], want: ClaimRequest, *, is_crowded: bool
     ) -> SeenChunk | Idle:
-        """A chunk that may be claimed, or why there is none. Who lost a race tries elsewhere."""
+        """Return a chunk that may be claimed, or why there is none. Who lost a race tries elsewhere."""
         now = self.now()
         why = course.barrier(document.batch, now, want.tolerance, sum(each.chunk.counts.dead for each in seen))
         if want.only is not None:
@@ -261,7 +263,7 @@ class BucketStore:
         return min(free, key=lambda each: (each.chunk.due == 0, each.chunk.due, each.chunk.lo))
 
     def _grant(self, batch: BatchDocument, seen: SeenChunk, want: ClaimRequest) -> Claim:
-        """What is cut off is written first; it is real once the document of its parent says so."""
+        """Return what is cut off is written first; it is real once the document of its parent says so."""
         held = self._chunks.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
@@ -325,7 +327,7 @@ class BucketStore:
         return found
 
     def _held_or_cut(self, batch: HeldDocument[BatchDocument], claim: Claim) -> Sequence[ChunkDocument]:
-        """The document of a claim; of one that was lost, those of what has become of it."""
+        """Return the document of a claim; of one that was lost, those of what has become of it."""
         held = self._chunks.known(claim.batch, names.number_of(claim.lease.chunk))
         if held is not None and held.document.chunk.fence == claim.lease.fence and held.document.chunk.hi == claim.hi:
             return [held.document]
@@ -339,7 +341,7 @@ class BucketStore:
         point: str,
         data: Data | None = None,
     ) -> HeldDocument[ChunkDocument]:
-        """What never changes, then the document with the entry at the head of its chain."""
+        """Write what never changes, then the document with the entry at the head of its chain."""
         chunk, number = held.document.chunk, names.number_of(held.document.chunk.id)
         name = self._chains.write(chunk.batch, number, chunk.head, entry)
         if data is not None:
@@ -425,7 +427,8 @@ class BucketStore:
         raise self._batches.crowded(f"chunk {commit.chunk}")
 
     def _refusal(self, held: HeldDocument[ChunkDocument], commit: Commit, *, is_sealed: bool) -> Receipt:
-        """Why a commit does not land now, or that it did before: the chain is asked before owner and fence are."""
+        """Return why a commit does not land now, or that it did before: the chain is asked before owner and fence
+        are."""
         if self._chains.has(held.document.chunk, commit.id):
             return unwritten(settle.Judged(commit))
         chunk = held.document.chunk
@@ -438,7 +441,7 @@ class BucketStore:
     # -- operators ----------------------------------------------------------------------------------------------
 
     def act(self, act: Act) -> list[ItemNo]:
-        """As the contract says, for every chunk: an act on several chunks is done one after the other."""
+        """Act as the contract says, chunk by chunk: an act on several chunks is done one after the other."""
         faults.reach("act.before")
         held = self._batches.known(act.batch)
         if held.document.batch.sealed_at is not None:
@@ -569,7 +572,7 @@ class BucketStore:
 
 
 def _asked(want: ClaimRequest) -> tuple[int, int | None]:
-    """The items whose chunks have to be seen: all, where dead letters are counted."""
+    """Return the items whose chunks have to be seen: all, where dead letters are counted."""
     return (0, None) if want.only is None or want.tolerance is not None else (want.only, want.only + 1)
 
 

@@ -70,7 +70,7 @@ class Bucket(Protocol):
     """Where it is, for people; without credentials."""
 
     def get(self, name: str) -> Found | None:
-        """The newest version of an object, or None. Raises StoreUnavailable."""
+        """Return the newest version of an object, or None. Raises StoreUnavailable."""
         ...
 
     def part(self, name: str, start: int, length: int) -> bytes | None:
@@ -86,8 +86,8 @@ class Bucket(Protocol):
         ...
 
     def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
-        """The objects whose names begin with the prefix, which ends in `/`, in order, from the one after `after` on.
-        Their etags may be missing unless they are asked for."""
+        """Yield the objects whose names begin with the prefix, which ends in `/`, in order, from the one after `after`
+        on. Their etags may be missing unless they are asked for."""
         ...
 
     def delete(self, name: str) -> None:
@@ -157,13 +157,14 @@ class BucketPlace(NamedTuple):
 
 
 def is_place(url: str) -> bool:
-    """Whether a text is a URL of a bucket, or of a directory that is used like one."""
+    """Return whether a text is a URL of a bucket, or of a directory that is used like one."""
     scheme, _, rest = url.partition(":")
     return scheme in (FILE, *SCHEMES) and rest.startswith("//")
 
 
 def place_of(url: str) -> BucketPlace:
-    """The place that a URL names; nothing is asked of it. Raises UsageError, without repeating what may be a secret."""
+    """Return the place that a URL names; nothing is asked of it. Raises UsageError, without repeating what may be a
+    secret."""
     scheme, _, rest = url.partition("://")
     if not is_place(url):
         raise UsageError(
@@ -184,8 +185,8 @@ def place_of(url: str) -> BucketPlace:
 
 
 def client(place: BucketPlace, **options: Any) -> Any:
-    """What obstore talks to a bucket with. Nothing is sent yet, so whatever it refuses is in the URL, the options, or
-    the environment; what it says of it may repeat a secret, its kind does not."""
+    """Return what obstore talks to a bucket with. Nothing is sent yet, so whatever it refuses is in the URL, the
+    options, or the environment; what it says of it may repeat a secret, its kind does not."""
     obstore = library()
     plain = os.environ.get(f"{SCHEMES[place.scheme]}_ALLOW_HTTP", "").lower() == "true"
     given = options.pop("client_options", {})
@@ -245,31 +246,31 @@ def library() -> Any:
 
 
 def brief(error: BaseException) -> str:
-    """The first line of what a library says, without requests and what may be a secret in them."""
+    """Return the first line of what a library says, without requests and what may be a secret in them."""
     said = str(error).strip().splitlines()
     text = SECRET.sub(r"\1=…", REQUEST.sub("", said[0] if said else type(error).__name__))
     return text[:300]
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether the bucket does not let us do that, or no longer."""
+    """Return whether the bucket does not let us do that, or no longer."""
     errors = library().exceptions
     kinds = (errors.PermissionDeniedError, errors.UnauthenticatedError, PermissionError)
     return isinstance(error, kinds) or FORBIDDEN.search(str(error)) is not None
 
 
 def has_no_credentials(error: BaseException) -> bool:
-    """Whether the library had to ask the machine for credentials, and got none there either."""
+    """Return whether the library had to ask the machine for credentials, and got none there either."""
     return MACHINE.search(str(error)) is not None
 
 
 def needs_http(error: BaseException) -> bool:
-    """Whether the endpoint is a plain one, http://, and nobody said that this is fine: no request was sent."""
+    """Return whether the endpoint is a plain one, http://, and nobody said that this is fine: no request was sent."""
     return NO_REQUEST.search(str(error)) is not None
 
 
 def no_http(place: BucketPlace) -> str:
-    """What to do about that."""
+    """Return what to do about that."""
     begins = SCHEMES[place.scheme]
     return (
         f"{place.url}: no request can be made for its endpoint: where that begins with http://, set "
@@ -278,7 +279,7 @@ def no_http(place: BucketPlace) -> str:
 
 
 def no_credentials(place: BucketPlace) -> str:
-    """What to do about that."""
+    """Return what to do about that."""
     return (
         f"{place.url}: there are no credentials, neither in the environment nor from a role of this machine: set "
         f"{CREDENTIALS[place.scheme]}; docs/buckets.md has the others"

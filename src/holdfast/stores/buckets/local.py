@@ -201,7 +201,8 @@ class LocalBucket:
 
 
 def open_to_others(folder: Path) -> str:
-    """The first folder or file of a directory that others on the host may look into or change; empty without one."""
+    """Return the first folder or file of a directory that others on the host may look into or change; empty without
+    one."""
     for at, _, files in os.walk(folder):
         for path in (Path(at), *(Path(at, name) for name in files)):
             with suppress(OSError):

@@ -92,7 +92,7 @@ class SqliteFile:
         return self._db.execute(sql, bindings)
 
     def changes(self) -> int:
-        """How many rows all statements of this connection have changed."""
+        """Return how many rows all statements of this connection have changed."""
         return self._db.total_changes()
 
     def mark(self) -> int:
@@ -155,7 +155,7 @@ class SqliteFile:
         faults.reach(f"{name}.after")
 
     def settings(self) -> dict[str, Any]:
-        """What is in force on this connection, for those who check it."""
+        """Return what is in force on this connection, for those who check it."""
         with self.reading():
             return {name: self._db.pragma(name) for name in ("journal_mode", *SETTINGS)}
 
@@ -312,7 +312,7 @@ def _migrations() -> list[list[str]]:
 
 
 def _split(script: str) -> list[str]:
-    """The statements of a script; a trigger's body keeps its inner semicolons."""
+    """Return the statements of a script; a trigger's body keeps its inner semicolons."""
     plain = re.sub(r"--[^\n]*", "", script)
     statements, part = [], ""
     for piece in plain.split(";"):

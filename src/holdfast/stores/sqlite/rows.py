@@ -63,7 +63,7 @@ _NAME = re.compile(r"^-- name: (\w+)(?: \(bulk\))?\s*$", re.MULTILINE)
 
 @cache
 def load(file: str) -> dict[str, str]:
-    """The statements of a file in this package, by name."""
+    """Return the statements of a file in this package, by name."""
     text = resources.files("holdfast.stores.sqlite").joinpath(file).read_text("utf-8")
     parts = _NAME.split(text)[1:]
     return {name: sql.strip().rstrip(";") for name, sql in zip(parts[::2], parts[1::2], strict=True)}
@@ -112,7 +112,8 @@ PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, NUMBER, WHOLE, WHOLE, 
 
 
 def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
-    """The row, if every column holds what it should: in a damaged file, a number may have become something else."""
+    """Return the row, if every column holds what it should: in a damaged file, a number may have become something
+    else."""
     if trouble := _trouble(tuple(map(type, row)), shape):
         raise UnreadableRow(trouble)
     return row
@@ -120,7 +121,7 @@ def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _trouble(kinds: tuple[type, ...], shape: tuple[tuple[type, ...], ...]) -> str:
-    """What is wrong with columns of these types; rows of one table have few combinations of them."""
+    """Return what is wrong with columns of these types; rows of one table have few combinations of them."""
     for kind, types in zip(kinds, shape, strict=True):
         if kind not in types:
             return f"{kind.__name__} instead of {types[0].__name__}"
@@ -174,7 +175,7 @@ def event_of(row: Any) -> StoredEvent:
 
 
 def item_of(row: Any, base: int) -> Item:
-    """A row of `load_any`: the input is the payload, or the output of the stage before."""
+    """Return a row of `load_any`: the input is the payload, or the output of the stage before."""
     id_, key, salt, payload, output_id, data, file, place_id, *place = row
     if place_id is None:
         stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
@@ -186,7 +187,7 @@ def item_of(row: Any, base: int) -> Item:
 
 
 def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
-    """A row of `records_any`; where there is no place, the item stands after its last output."""
+    """Return a row of `records_any`; where there is no place, the item stands after its last output."""
     id_, key, payload, salt, output_id, place_id, *place = row
     if place_id is None:
         stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
@@ -260,7 +261,7 @@ class Granted(NamedTuple):
 
 
 def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
-    """The rows of its outputs and places."""
+    """Return the rows of its outputs and places."""
     base = commit.batch << ITEM_BITS
     outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
     return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
@@ -423,7 +424,7 @@ def insert_keys_one_by_one(db: "SqliteFile", batch: BatchId, fresh: Sequence[New
 
 
 def known_items(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
-    """Which of the items the batch has: index -> (number, whether the payload is the same)."""
+    """Return which of the items the batch has: index -> (number, whether the payload is the same)."""
     numbers = array("q", [item.key_number for item in items])
     rows = db.cursor(SQL["known_keys"], (batch, apsw.carray(numbers))) if items else ()
     found = {number: (n, key, payload) for number, n, key, payload in rows}
@@ -444,7 +445,7 @@ def known_items(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem]) -> d
 
 
 def find_key(db: "SqliteFile", batch: BatchId, key: str, number: int) -> ItemNo | None:
-    """The item with that key; `number` is where the search begins."""
+    """Return the item with that key; `number` is where the search begins."""
     for turn in count(1):
         rows = db.execute(SQL["key_at"], (batch, number))
         if not rows:

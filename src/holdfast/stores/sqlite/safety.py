@@ -64,7 +64,7 @@ class Frame(NamedTuple):
 
 
 def is_log_damaged(db: apsw.Connection) -> bool:
-    """Whether the log holds acknowledged work that SQLite did not take. Others may write meanwhile."""
+    """Return whether the log holds acknowledged work that SQLite did not take. Others may write meanwhile."""
     while True:
         taken, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         if not _has_more(db, taken):
@@ -86,7 +86,7 @@ def _has_more(db: apsw.Connection, taken: int) -> bool:
 
 
 def _frames(db: apsw.Connection, after: int, page_size: int) -> list[Frame]:
-    """All frames behind one, whatever they are worth."""
+    """Return all frames behind one, whatever they are worth."""
     found: list[Frame] = []
     at = HEADER.size + after * (FRAME.size + page_size)
     while (read := db.read("main", LOG, at, FRAME.size))[0]:
@@ -97,8 +97,8 @@ def _frames(db: apsw.Connection, after: int, page_size: int) -> list[Frame]:
 
 
 def _begins_after(db: apsw.Connection, one: Frame, other: Frame, salts: bytes, magic: int, page_size: int) -> bool:
-    """Whether a transaction of this log ends with one frame, and the next begins with the other: its checksum goes on
-    from there. What earlier power cuts left behind has the salts of this log, too, but does not go on."""
+    """Return whether a transaction of this log ends with one frame, and the next begins with the other: its checksum
+    goes on from there. What earlier power cuts left behind has the salts of this log, too, but does not go on."""
     if not (one.end and one.salts == other.salts == salts and _is_one_piece(one)):
         return False
     raw = db.read("main", LOG, other.at, FRAME.size + page_size)[1]
@@ -106,14 +106,14 @@ def _begins_after(db: apsw.Connection, one: Frame, other: Frame, salts: bytes, m
 
 
 def _is_one_piece(frame: Frame) -> bool:
-    """Whether size and salts stand in one sector. Where they do not, a power cut may leave new salts beside the size
-    that was there before, which says nothing."""
+    """Return whether size and salts stand in one sector. Where they do not, a power cut may leave new salts beside the
+    size that was there before, which says nothing."""
     return (frame.at + 4) // SECTOR == (frame.at + 15) // SECTOR
 
 
 def _is_copied_back(db: apsw.Connection, page_size: int) -> bool:
-    """Whether the database has what a log without a readable header says. A power cut can take the header only while
-    a log is begun again, when all of the old one was copied back."""
+    """Return whether the database has what a log without a readable header says. A power cut can take the header only
+    while a log is begun again, when all of the old one was copied back."""
     frames = _frames(db, 0, page_size)
     of_one_log = [frame for frame in frames if frame.salts == frames[0].salts]
     while of_one_log and not of_one_log[-1].end:
@@ -276,7 +276,7 @@ class Epoch:
         self._note = -1
 
     def _settle(self, file: "SqliteFile") -> int:
-        """The epoch to go on with: the one that is written, or where that is in doubt a new one."""
+        """Return the epoch to go on with: the one that is written, or where that is in doubt a new one."""
         with file.reading() as db:
             floor, known, entries = _facts(db)
         if self._is_doubtful(floor, known, entries):
@@ -287,7 +287,7 @@ class Epoch:
         return floor
 
     def _is_doubtful(self, floor: int, known: str | None, entries: int) -> bool:
-        """Whether fences may have been given out that the file knows nothing of."""
+        """Return whether fences may have been given out that the file knows nothing of."""
         return self._identity() != known or (floor, entries) < self._read()
 
     def _begin(self, db: "SqliteFile", floor: int, known: str | None, entries: int) -> int:
@@ -302,7 +302,7 @@ class Epoch:
         return after
 
     def _identity(self) -> str:
-        """Which file and which note belong together."""
+        """Return which file and which note belong together."""
         note = os.fstat(self._note)
         return f"{self._file} {note.st_dev}:{note.st_ino}:{note.st_ctime_ns}"
 
@@ -336,13 +336,14 @@ def _unpack(note: bytes) -> tuple[int, int]:
 
 
 def _after(floor: int) -> int:
-    """A least fence that is higher than all fences of an epoch. No chunk is granted as often as microseconds pass."""
+    """Return a least fence that is higher than all fences of an epoch. No chunk is granted as often as microseconds
+    pass."""
     now = time.time_ns() // 1000 - BEGINNING
     return now if now > floor else floor + LEAP
 
 
 def _facts(db: "SqliteFile") -> tuple[int, str | None, int]:
-    """The epoch, the identity the file thinks it has, and the number of the last entry."""
+    """Return the epoch, the identity the file thinks it has, and the number of the last entry."""
     meta = dict(db.execute("SELECT name, value FROM meta"))
     entries = db.execute("SELECT coalesce(max(rowid), 0) FROM journal")[0][0]
     return int(meta.get("epoch", 0)), meta.get("identity"), int(entries)
@@ -354,7 +355,7 @@ WRITE_BYTE = 120
 
 
 def advice_about_writers(path: Path) -> str:
-    """Who it is and what to do about it, for a message that says the file is held."""
+    """Return who it is and what to do about it, for a message that says the file is held."""
     pid = next(_writers(path), None)
     if pid is None:
         return f"another process; find it with `fuser {path}` (a stopped process blocks all writers), then run again"

@@ -214,8 +214,8 @@ class SqliteStore:
     def _index(
         self, db: SqliteFile, batch: Batch, items: Sequence[NewItem], *, look_first: bool
     ) -> tuple[Sequence[NewItem], Admitted]:
-        """Which items are new, with their keys in the index. Items of a group are mostly all new or all known: what
-        is taken for new is not looked up, the index refuses it if it is not."""
+        """Return which items are new, with their keys in the index. Items of a group are mostly all new or all known:
+        what is taken for new is not looked up, the index refuses it if it is not."""
         lo = batch.admitted
         if not look_first and insert_keys(db, batch.id, items, lo):
             return items, ingest.all_new(items, lo)
@@ -312,7 +312,7 @@ class SqliteStore:
         return {owner for owner in {chunk.owner for chunk in chunks} if owner is not None and self._is_dead(owner)}
 
     def _affordable(self, db: SqliteFile, want: ClaimRequest, now: float) -> int | None:
-        """What a grant that ended without a release had set aside is free again: its owner spends no more."""
+        """Return what a grant that ended without a release had set aside is free again: its owner spends no more."""
         if want.cap is None:
             return None
         spent = db.execute(SQL["money_spent"], (want.batch,))[0][0]
@@ -344,7 +344,7 @@ class SqliteStore:
         return [each for each in held if each.id in keeps or (each.expires >= now and each.owner not in dead)]
 
     def _is_held(self, chunk: Chunk, now: float) -> bool:
-        """Whether somebody holds it: under a lease that has not ended, in a process not known to be dead."""
+        """Return whether somebody holds it: under a lease that has not ended, in a process not known to be dead."""
         return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
@@ -463,12 +463,12 @@ class SqliteStore:
         return [c.n for c in effect.changes]
 
     def set_back(self) -> SetBack | None:
-        """When it was seen that the file had been set back, and by how much; None if it never was."""
+        """Return when it was seen that the file had been set back, and by how much; None if it never was."""
         with self._file.reading() as db:
             return rows.set_back(db)
 
     def flaws(self) -> list[tuple[int, str]]:
-        """What is wrong with the rows of batches, by the number of the batch, where no chain tells."""
+        """Return what is wrong with the rows of batches, by the number of the batch, where no chain tells."""
         with self._file.reading() as db:
             gone = [(number, GONE) for (number,) in db.execute(SQL["strays"])]
             told = db.execute("SELECT id, stages, definition FROM batches")
@@ -563,7 +563,7 @@ class SqliteStore:
 
 
 def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
-    """Whether nothing is to be written: that is refused by no batch."""
+    """Return whether nothing is to be written: that is refused by no batch."""
     return len(known) == len(items) and (not ended or batch.ingested_at is not None)
 
 

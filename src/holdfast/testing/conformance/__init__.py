@@ -57,7 +57,8 @@ CHAPTERS = (opening, claiming, spending, holding, committing, scanning, acting, 
 
 def conformance(make_store: MakeStore, *, durable: bool = True, without: Collection[str] = (),
                 mark: Callable[..., pytest.MarkDecorator] | None = None) -> Callable[..., None]:  # fmt: skip
-    """A test function for pytest with one case for each check. `mark` is called with the promises a check proves."""
+    """Return a test function for pytest with one case for each check. `mark` is called with the promises a check
+    proves."""
     cases = [
         pytest.param(
             check, id=check.__name__, marks=[mark(*promises)] if mark and (promises := promises_of(check)) else []
@@ -77,7 +78,7 @@ def conformance(make_store: MakeStore, *, durable: bool = True, without: Collect
 
 
 def checks(*, durable: bool = True, without: Collection[str] = ()) -> list[Check]:
-    """Every check, in reading order, but for those of missing capabilities."""
+    """Return every check, in reading order, but for those of missing capabilities."""
     unknown = set(without) - set(Capabilities.__struct_fields__)
     assert not unknown, f"these are not capabilities: {sorted(unknown)}"
     every = [check for chapter in (*CHAPTERS, *([durability] if durable else [])) for check in _of(chapter)]

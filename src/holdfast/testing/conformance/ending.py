@@ -33,7 +33,7 @@ def finished(kit: Kit, *keys: str) -> None:
 
 
 def state(kit: Kit) -> bytes:
-    """What an end of the batch would rest on."""
+    """Return what an end of the batch would rest on."""
     return basis(kit.store.batches()[0], kit.store.chunks(kit.batch))
 
 

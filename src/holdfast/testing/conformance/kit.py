@@ -91,7 +91,7 @@ class Kit:
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
         only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Claim:  # fmt: skip
-        """A claim that must be granted."""
+        """Return a claim that must be granted."""
         answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only, keeps))
         assert isinstance(answer, Claim), f"nothing was granted to {owner}: {answer}"
         return answer
@@ -100,7 +100,7 @@ class Kit:
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
         only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Idle:  # fmt: skip
-        """A claim that must not be granted; returns why, but for the mark, which is any."""
+        """Return a claim that must not be granted; returns why, but for the mark, which is any."""
         answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only, keeps))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
         return replace(answer, mark=None)
@@ -110,7 +110,7 @@ class Kit:
 
     def commit_of(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
                   due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
-        """The commit that follows from the outcomes, not yet written."""
+        """Return the commit that follows from the outcomes, not yet written."""
         holder = Holder(
             batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
         )
@@ -119,14 +119,14 @@ class Kit:
 
     def land(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
              due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
-        """A commit that must land."""
+        """Return a commit that must land."""
         written = self.commit_of(claim, outcomes, version=version, release=release, due=due, reserved=reserved)
         assert self.store.commit([written]) == [Receipt(landed=True)]
         return written
 
     def reach(self, claim: Claim, item: Item, rows: int, *, version: int = 0, acc: bytes | None = None,
               outcomes: Sequence[Outcome] = (), release: bool = False) -> Commit:  # fmt: skip
-        """The commit of a checkpoint after that many rows, not yet written."""
+        """Return the commit of a checkpoint after that many rows, not yet written."""
         at = Reached(item=item, rows=rows, cursor=cursor.encode(cursor.Cursor("row", rows)), acc=acc)
         holder = Holder(
             batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
@@ -135,7 +135,7 @@ class Kit:
         return commit(holder, settled, commit_id=self.new_id(), release=release, reached=[at])
 
     def start(self, claim: Claim) -> Commit:
-        """The start of an item on trial, which must land."""
+        """Commit the start of an item on trial, which must land."""
         lease = claim.lease
         holder = Holder(batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=claim.version, seconds=LEASE)
         written = start(holder, commit_id=self.new_id())
@@ -179,30 +179,30 @@ class Kit:
         return [row.place.state for row in self.store.items(self.batch)]
 
     def chunk(self, number: int) -> Chunk:
-        """The chunk with that id."""
+        """Return the chunk with that id."""
         return next(chunk for chunk in self.store.chunks(self.batch) if chunk.id == number)
 
     def chain(self, chain: int | None = None) -> list[Entry]:
-        """The entries of a chunk, or of the batch."""
+        """Return the entries of a chunk, or of the batch."""
         return self.store.entries(chain_of_batch(self.batch) if chain is None else chain)
 
     def kinds(self, chain: int | None = None) -> list[str]:
         return [decode_header(entry.head).kind for entry in self.chain(chain)]
 
     def last(self, chain: int | None = None) -> Body:
-        """The body of the last entry."""
+        """Return the body of the last entry."""
         body: Body = decode_body(self.chain(chain)[-1].body)
         return body
 
     def everything(self) -> tuple[object, ...]:
-        """All that can be read: equal before and after means that nothing changed."""
+        """Return all that can be read: equal before and after means that nothing changed."""
         store, batch = self.store, self.batch
         chunks = store.chunks(batch)
         chains = [store.entries(chain) for chain in (chain_of_batch(batch), *(chunk.id for chunk in chunks))]
         return store.batches(), chunks, store.items(batch), store.outputs(batch), store.checkpoints(batch), chains
 
     def check(self) -> Story:
-        """Every chain verifies, and items and chunks are what the journal says."""
+        """Check that every chain verifies, and that items and chunks are what the journal says."""
         story = replay(self.store, self.batch, POLICIES)
         compare(self.store, self.batch, story)
         return story
@@ -212,7 +212,7 @@ class Kit:
 
 
 def answer(*, added: int, lo: int, known: int = 0, changed: Sequence[tuple[int, int]] = ()) -> Admitted:
-    """What `add_items` is to say."""
+    """Return what `add_items` is to say."""
     return Admitted(added=added, lo=ItemNo(lo), known=known, changed=tuple((at, ItemNo(n)) for at, n in changed))
 
 
@@ -223,7 +223,7 @@ def new_item(key: object, payload: bytes | None = None) -> NewItem:
 
 
 def output_of(item: Item) -> bytes:
-    """What the stage of an item makes of its input."""
+    """Return what the stage of an item makes of its input."""
     return item.input + b"|%d" % item.place.stage
 
 
@@ -247,12 +247,12 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
 
 
 def redrive(n: int, place: ItemState) -> Change:
-    """A dead item tries again where it stopped."""
+    """Return a dead item tries again where it stopped."""
     return change_of(ItemNo(n), place, move(place, Transition.REDRIVE, stages=STAGES))
 
 
 def reset(n: int, place: ItemState, stage: int = 0) -> Change:
-    """An item begins again at a stage, in the next epoch."""
+    """Let an item begin again at a stage, in the next epoch."""
     after = move(place, Transition.RESET, stage=stage, stages=STAGES, reason="because")
     return change_of(ItemNo(n), place, after)
 

@@ -68,7 +68,7 @@ class Failure(AssertionError):
 
 
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
-    """The store that simulations run on unless told otherwise."""
+    """Return the store that simulations run on unless told otherwise."""
     return MemoryStore(clock=clock, is_dead=is_dead)
 
 
@@ -139,7 +139,7 @@ def search(seeds: Iterable[int], make_store: MakeStore = in_memory, *, store: st
 
 
 def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40, *, store: str = "") -> str:
-    """What went wrong in a world, and what came before."""
+    """Return what went wrong in a world, and what came before."""
     trace: list[str] = []
     try:
         simulate(seed, make_store, trace=trace)

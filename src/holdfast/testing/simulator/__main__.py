@@ -64,7 +64,7 @@ def _story(seed: int, last: int, make_store: MakeStore, store: str) -> int:
 
 
 def _named(target: str) -> Callable[..., Store]:
-    """The function that the command line names, looked for from the current directory."""
+    """Return the function that the command line names, looked for from the current directory."""
     sys.path.insert(0, str(Path.cwd()))
     module, _, name = target.partition(":")
     make_store: Callable[..., Store] = getattr(importlib.import_module(module), name)

@@ -20,7 +20,7 @@ from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.network import BucketConnection
 from holdfast.testing.simulator.plan import LEASE, WorldPlan
-from holdfast.testing.simulator.world import Actor, Died, World
+from holdfast.testing.simulator.world import Behavior, Died, World
 
 KINDS: dict[str, type[Document]] = {"root.json": Root, "batch.json": BatchDocument}
 HALF = 0.5
@@ -53,11 +53,12 @@ class WatchedBucket:
         return document
 
     def is_silent(self, chunk: Chunk, now: float) -> bool:
-        """Whether nothing was heard of the owner of a chunk for the length of its lease."""
+        """Return whether nothing was heard of the owner of a chunk for the length of its lease."""
         return now - self._since[names.chunk(chunk.batch, names.number_of(chunk.id))] > LEASE
 
     def documents_of(self, n: int) -> list[ChunkDocument]:
-        """The documents of the chunks that have an item, found from the groups of the batch down to what was cut."""
+        """Return the documents of the chunks that have an item, found from the groups of the batch down to what was
+        cut."""
         batch = self.batch
         found: list[ChunkDocument] = []
         waiting = [group.chunk for group in batch.groups if group.lo <= n < group.hi]
@@ -70,18 +71,20 @@ class WatchedBucket:
         return found
 
     def adds_an_entry(self, name: str, data: bytes) -> bool:
-        """Whether the document of a chunk would have a longer chain with this: a heartbeat adds nothing to it."""
+        """Return whether the document of a chunk would have a longer chain with this: a heartbeat adds nothing to
+        it."""
         now = self._documents[name]
         assert isinstance(now, ChunkDocument)
         return decode(ChunkDocument, data, name).chunk.seq > now.chunk.seq
 
     def held_by(self, owner: str) -> set[int]:
-        """The chunks that somebody holds."""
+        """Return the chunks that somebody holds."""
         documents = [each for each in self._documents.values() if isinstance(each, ChunkDocument)]
         return {int(document.chunk.id) for document in documents if document.chunk.owner == owner}
 
     def has_landed(self, commit: Commit) -> bool:
-        """Whether the entry of a commit is in the chain, followed by names from the head of its document back."""
+        """Return whether the entry of a commit is in the chain, followed by names from the head of its document
+        back."""
         batch, number = names.batch_of(commit.chunk), names.number_of(commit.chunk)
         document = self._documents[names.chunk(batch, number)]
         assert isinstance(document, ChunkDocument)
@@ -195,7 +198,7 @@ class WatchedBucket:
 
 
 def _beat(document: Document) -> int:
-    """What changes when the owner of a chunk is heard; in a document that does not say, every revision."""
+    """Return what changes when the owner of a chunk is heard; in a document that does not say, every revision."""
     return int(getattr(document, "beat", document.revision))
 
 
@@ -224,7 +227,7 @@ class BucketWorld(World):
         super().__init__(plan, self._open, trace)
 
     def _open(self, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
-        """The bucket, and the handle of who looks at everything and meets no fault."""
+        """Return the bucket, and the handle of who looks at everything and meets no fault."""
         self.bucket = WatchedBucket(clock, self._may_take_over)
         return BucketStore(
             BucketConnection(self, self.bucket, "observer"), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1
@@ -253,7 +256,7 @@ class BucketWorld(World):
             raise Died
 
     def _may_take_over(self, who: str, owner: str, heard: float) -> bool:
-        """What was seen for the whole length of a lease on a clock that runs so fast; or its process is dead."""
+        """Return what was seen for the whole length of a lease on a clock that runs so fast; or its process is dead."""
         return owner in self.dead or heard * self._rates.get(who, 1.0) >= LEASE
 
     def check_told(self, commit: Commit, *, landed: bool) -> None:
@@ -280,7 +283,7 @@ class BucketWorld(World):
             raise Violation(f"{process.name} holds chunks {forgotten} and knows nothing of it")
 
     def choice(self, free: list[A]) -> A:
-        """What the store takes at random, the same for every run of a seed."""
+        """Return what the store takes at random, the same for every run of a seed."""
         return free[int(self.chance() * len(free))]
 
     def run(self) -> None:
@@ -368,10 +371,10 @@ class BucketWorld(World):
 
     # -- who opens a batch --------------------------------------------------------------------------------------
 
-    def others(self) -> Iterable[Actor]:
+    def others(self) -> Iterable[Behavior]:
         return [self._opener(f"opener{number}") for number in range(self.plan.openers)]
 
-    def _opener(self, who: str) -> Actor:
+    def _opener(self, who: str) -> Behavior:
         """Opens a batch that is not there yet, while others do: one of them makes it, and all have the same."""
         yield self.chance() * WINDOW
         body = self.batch.definition

@@ -26,7 +26,7 @@ MEASURED = 9
 
 
 def seconds_of(world: "World", stage: int) -> float:
-    """How long it takes; now and then longer than a lease."""
+    """Return how long it takes; now and then longer than a lease."""
     chance = world.chance()
     if world.plan.quick:
         stalls = world.chance() < world.plan.stalls and world.runs.total() > MEASURED
@@ -37,7 +37,8 @@ def seconds_of(world: "World", stage: int) -> float:
 
 
 def handle(process: Any, item: Item, seconds: float, result: bytes | None = None) -> Outcome:
-    """How the handler of a process ends. `result` is what came of a range; of other items it follows from the input."""
+    """Return how the handler of a process ends. `result` is what came of a range; of other items it follows from the
+    input."""
     world, plan = process.world, process.world.plan
     if plan.killer is not None and plan.killer == (item.key, item.place.stage):
         process.die(f"is killed by item {item.n}")
@@ -110,7 +111,7 @@ PRIME = 2_147_483_647
 
 
 def border(n: int, rows: int) -> Cursor:
-    """The cursor after so many rows of a range."""
+    """Return the cursor after so many rows of a range."""
     return Cursor("row", n * APART + rows)
 
 
@@ -119,7 +120,7 @@ def length_of(world: "World", n: int) -> int:
 
 
 def fold(acc: int, rows: list[int]) -> int:
-    """The handler: whatever is missing, doubled or out of order changes it."""
+    """Return the handler: whatever is missing, doubled or out of order changes it."""
     for row in rows:
         acc = (acc * 31 + row + 1) % PRIME
     return acc
@@ -127,12 +128,12 @@ def fold(acc: int, rows: list[int]) -> int:
 
 @cache
 def folded(n: int, rows: int) -> bytes | None:
-    """What was accumulated after so many rows of a range, if nothing ever interrupted it."""
+    """Return what was accumulated after so many rows of a range, if nothing ever interrupted it."""
     return b"%d" % fold(0, list(range(n * APART, n * APART + rows))) if rows else None
 
 
 def checkpoint_at(n: ItemNo, rows: int) -> Checkpoint:
-    """Where an uninterrupted walk stands after so many rows."""
+    """Return where an uninterrupted walk stands after so many rows."""
     return Checkpoint(n, rows, cursor.encode(border(n, rows)) if rows else b"", folded(n, rows))
 
 
@@ -161,7 +162,7 @@ class RangeWalk:
         return self._feed.at_end
 
     def reached(self) -> Reached:
-        """How far it has come: the next checkpoint."""
+        """Return how far it has come: the next checkpoint."""
         rows = self._feed.rows
         at = cursor.encode(border(self.item.n, rows)) if rows else b""
         return Reached(item=self.item, rows=rows, cursor=at, acc=b"%d" % self._acc if rows else None)
@@ -176,5 +177,5 @@ class RangeWalk:
 
 
 def output_of(item: Item) -> bytes:
-    """What the handler of a stage makes of its input."""
+    """Return what the handler of a stage makes of its input."""
     return item.input + b"|%d" % item.place.stage

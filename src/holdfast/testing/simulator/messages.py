@@ -38,10 +38,10 @@ from holdfast.testing.simulator.handlers import cut_off, effect_of, handle, look
 from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_condemned, end_trials
 from holdfast.testing.simulator.plan import LEASE
-from holdfast.testing.simulator.world import Actor, Died, Effect, World, world_pause
+from holdfast.testing.simulator.world import Behavior, Died, Effect, World, world_pause
 
 
-def receivers(world: World) -> list[Actor]:
+def receivers(world: World) -> list[Behavior]:
     """Return the processes that are handed messages."""
     return [actor for number in range(world.plan.messages) for actor in MessageProcess(world, number, 1).actors()]
 
@@ -217,7 +217,7 @@ class MessageProcess:
     def leases(self) -> list[Lease]:
         return [self.hold.lease] if self.hold is not None else []
 
-    def actors(self) -> list[Actor]:
+    def actors(self) -> list[Behavior]:
         return [self._live(), self._beat()]
 
     # -- living and dying ---------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class MessageProcess:
         self.world.counts["pauses"] += 1
         self.asleep_until, self.shaken = self.world.clock.now + seconds, True
 
-    def wait(self, seconds: float) -> Actor:
+    def wait(self, seconds: float) -> Behavior:
         """Let time pass, in which the process may die or sleep."""
         world, plan = self.world, self.world.plan
         yield seconds
@@ -251,7 +251,7 @@ class MessageProcess:
         while self.asleep_until > world.clock.now:
             yield self.asleep_until - world.clock.now
 
-    def _beat(self) -> Actor:
+    def _beat(self) -> Behavior:
         world = self.world
         while self.alive and (world.faulty or self.hold is not None):
             yield LEASE / 3
@@ -271,7 +271,7 @@ class MessageProcess:
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def _live(self) -> Actor:
+    def _live(self) -> Behavior:
         world = self.world
         rows = [row for group in world.plan.groups for row in group if row[0] is not None]
         try:
@@ -292,7 +292,7 @@ class MessageProcess:
         known = world.store.known(world.batch.id, [item])
         return known[0][0] if known else None
 
-    def _deliver(self, n: ItemNo) -> Actor:
+    def _deliver(self, n: ItemNo) -> Behavior:
         world, self.shaken, self._n = self.world, False, n
         world.counts["messages"] += 1
         now, has_deadline = world.clock.now, world.chance() < 0.3

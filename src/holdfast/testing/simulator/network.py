@@ -77,7 +77,7 @@ class CommitConnection:
         return receipts
 
     def asked(self, commit: Commit) -> bool:
-        """What the store says of a commit whose reply never came; no answer is no yes."""
+        """Return what the store says of a commit whose reply never came; no answer is no yes."""
         try:
             return self.landed(commit)
         except StoreError:

@@ -10,7 +10,7 @@ from holdfast.core.states import Transition, move
 from holdfast.stores.base import find_batch, outbox_of
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import checkpoint_at, length_of
-from holdfast.testing.simulator.world import Actor, World
+from holdfast.testing.simulator.world import Behavior, World
 
 KINDS = {
     Transition.REDRIVE: "redriven",
@@ -21,7 +21,7 @@ KINDS = {
 }
 
 
-def ingester(world: World, name: str) -> Actor:
+def ingester(world: World, name: str) -> Behavior:
     """Reads the source group by group. After a crash it begins at the first row again: keys are known by then."""
     plan = world.plan
     while True:
@@ -42,7 +42,7 @@ def ingester(world: World, name: str) -> Actor:
             return
 
 
-def operator(world: World) -> Actor:
+def operator(world: World) -> Behavior:
     """Looks at an item, thinks, and acts on what was seen: by then it may have moved on."""
     while world.plan.acts:
         yield world.plan.acts * (0.5 + world.chance())
@@ -59,7 +59,7 @@ def operator(world: World) -> Actor:
         world.act("operator", kind, chosen, seize=world.chance() < 0.5)
 
 
-def caretaker(world: World) -> Actor:
+def caretaker(world: World) -> Behavior:
     """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly: the same
     act is sent again, or somebody else decided the same. Where the batch was cancelled, they are marked as failed."""
     while world.plan.stuck:
@@ -143,7 +143,7 @@ TIRELESS = 200
 """More rounds than any cancelling needs."""
 
 
-def pauser(world: World) -> Actor:
+def pauser(world: World) -> Behavior:
     """Pauses the batch now and then, and always lets it go on."""
     while world.plan.halts and world.faulty:
         yield world.plan.halts * (0.5 + world.chance())
@@ -153,13 +153,13 @@ def pauser(world: World) -> Actor:
         yield from resume(world)
 
 
-def resume(world: World) -> Actor:
+def resume(world: World) -> Behavior:
     """Lets the batch go on; nobody can while it is sealed."""
     while world.course is BatchMode.PAUSED and not world.steer(BatchMode.OPEN) and world.faulty:
         yield 10.0
 
 
-def canceller(world: World) -> Actor:
+def canceller(world: World) -> Behavior:
     """Cancels the batch, then what is pending and in nobody's hands, until nothing is left."""
     if not world.plan.cancel:
         return
@@ -184,7 +184,7 @@ def canceller(world: World) -> Actor:
     raise Violation("a cancelled batch does not come to its end")
 
 
-def sealer(world: World) -> Actor:
+def sealer(world: World) -> Behavior:
     """Tries to seal the batch, again and again; sometimes lifts the seal. At the end it is sealed."""
     plan = world.plan
     while plan.seals and world.faulty:
@@ -239,7 +239,7 @@ LOOKS = 400
 """More rounds than any checking needs."""
 
 
-def checker(world: World) -> Actor:
+def checker(world: World) -> Behavior:
     """Things break; the checker looks at all of it, thinks, and acts on what it saw."""
     if not world.plan.checks:
         return
@@ -280,7 +280,7 @@ def rewind(world: World, item: StoredItem, stage: int) -> None:
 NAME = "receiver"
 
 
-def receiver(world: World) -> Actor:
+def receiver(world: World) -> Behavior:
     """Reads on from where the store says it is, hears, and then says so. A crash between loses that it heard."""
     outbox = outbox_of(world.store)
     while world.faulty:
@@ -291,7 +291,7 @@ def receiver(world: World) -> Actor:
 
 
 def hear(world: World, limit: int) -> bool:
-    """One page of what it has not heard yet; says whether there was anything."""
+    """Return one page of what it has not heard yet; says whether there was anything."""
     outbox = outbox_of(world.store)
     at = outbox.delivered(NAME)
     if at < world.acknowledged:
@@ -313,7 +313,7 @@ def hear_the_rest(world: World) -> None:
 
 
 def _reset_range(world: World, row: StoredItem) -> Change:
-    """An operator lets a range begin again: where it stands, at its start, or at another cursor."""
+    """Let a range begin again, as an operator does: where it stands, at its start, or at another cursor."""
     after = move(row.place, Transition.RESET, stage=0, stages=world.stages, reason="because")
     change = Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)
     luck = world.chance()

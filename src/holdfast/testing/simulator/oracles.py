@@ -70,7 +70,7 @@ def check_sums(store: Store, batch: BatchId) -> None:
 
 
 def is_over(tolerance: DeadLimit, store: Store, batch: BatchId, ended: bool) -> bool:
-    """Whether there are more dead letters than tolerated, counted one by one."""
+    """Return whether there are more dead letters than tolerated, counted one by one."""
     dead = len(store.items(batch, state=State.DEAD, limit=EVERYTHING))
     if tolerance.count is not None and dead > tolerance.count:
         return True

@@ -121,15 +121,15 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(seed: int) -> WorldPlan:
-    """The plan of a seed."""
+    """Return the plan of a seed."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     plan = _drawn(seed, rng)
     return _with_more(_of_ranges(plan, rng) if rng.random() < 0.2 else plan)
 
 
 def draw_on_a_bucket(seed: int) -> WorldPlan:
-    """The plan of a seed for a world on a bucket: smaller, because every verb is many requests; without what a bucket
-    cannot do; and with the faults between any two requests."""
+    """Return the plan of a seed for a world on a bucket: smaller, because every verb is many requests; without what a
+    bucket cannot do; and with the faults between any two requests."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     some, plan = _some(rng), _drawn(seed, rng)
     plan = replace(
@@ -159,7 +159,7 @@ def draw_on_a_bucket(seed: int) -> WorldPlan:
 
 
 def _of_ranges(plan: WorldPlan, rng: Random, longest: int = 12) -> WorldPlan:
-    """The same plan, with items that are ranges of rows."""
+    """Return the same plan, with items that are ranges of rows."""
     return replace(
         plan,
         policies=plan.policies[:1],
@@ -226,7 +226,7 @@ MORE = 1 << 60
 
 
 def _with_more(plan: WorldPlan) -> WorldPlan:
-    """The same plan, and in some worlds what happens to a run as a whole."""
+    """Return the same plan, and in some worlds what happens to a run as a whole."""
     rng = Random(plan.seed + MORE)  # noqa: S311 - a schedule, not a secret
     some = _some(rng)
     plan = _with_outages(plan, rng) if some(0.12) else plan
@@ -239,7 +239,7 @@ def _with_more(plan: WorldPlan) -> WorldPlan:
 
 
 def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """The same plan, in which the other side of some stages is away for a while."""
+    """Return the same plan, in which the other side of some stages is away for a while."""
     pause = 2 + rng.random() * 25
     rule = Rule(failures=1 + int(rng.random() * 4), pause=pause, longest=pause * (1 + 3 * rng.random()),
                 in_all=pause * (1 + 8 * rng.random()))  # fmt: skip
@@ -253,7 +253,7 @@ def _outage(rng: Random, plan: WorldPlan) -> tuple[int, float, float]:
 
 
 def _with_processes(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """The same plan, with handlers in processes."""
+    """Return the same plan, with handlers in processes."""
     some = _some(rng)
     return replace(
         plan,
@@ -265,7 +265,7 @@ def _with_processes(plan: WorldPlan, rng: Random) -> WorldPlan:
 
 
 def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """The same plan, with more items, which travel together or run on the thread of the run."""
+    """Return the same plan, with more items, which travel together or run on the thread of the run."""
     count = 16 + int(rng.random() * 8)
     rows: list[tuple[object, bytes]] = [(f"k{n}", b"%d" % n) for n in range(count)]
     size = 4 + int(rng.random() * count)
@@ -286,20 +286,20 @@ def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
 
 
 def _with_deadlines(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """The same plan, with runs whose time is up at some moment, and handlers that always take the same time."""
+    """Return the same plan, with runs whose time is up at some moment, and handlers that always take the same time."""
     paces = tuple(0.3 + rng.random() ** 2 * 12 for _ in plan.policies)
     return replace(plan, time=3 + rng.random() * 25, paces=() if plan.quick else paces, slow=0.0)
 
 
 def _with_messages(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """The same plan, with processes that are handed single items; they know of no budget and of no tolerance."""
+    """Return the same plan, with processes that are handed single items; they know of no budget and of no tolerance."""
     killer = (f"k{int(rng.random() * 4)}", 0) if rng.random() < 0.25 else plan.killer
     return replace(plan, cap=None, tolerance=None, killer=killer, messages=1 + _some(rng)(0.5),
                    message_gap=1 + rng.random() * 8)  # fmt: skip
 
 
 def most_per_item(plan: WorldPlan) -> int:
-    """The most one item can cost from its admission to its end, in one epoch."""
+    """Return the most one item can cost from its admission to its end, in one epoch."""
     return plan.spend * sum(policy.attempts for policy in plan.policies)
 
 

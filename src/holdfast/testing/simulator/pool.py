@@ -13,7 +13,7 @@ from holdfast.runtime.engine.hold import Saving
 from holdfast.runtime.engine.stages import INLINE_PATIENCE
 from holdfast.testing.replay import Violation
 from holdfast.testing.simulator.handlers import RangeWalk, cut_off, effect_of, handle, length_of, look_first, seconds_of
-from holdfast.testing.simulator.world import Actor
+from holdfast.testing.simulator.world import Behavior
 
 if TYPE_CHECKING:
     from holdfast.testing.simulator.worker import SimulatedWorker
@@ -45,7 +45,7 @@ class HandlerPool:
 
     # -- items --------------------------------------------------------------------------------------------------
 
-    def _handle(self, work: Assignment) -> Actor:
+    def _handle(self, work: Assignment) -> Behavior:
         child = self._child(work) if self.world.plan.processes else None
         for item in work.items:
             if self._is_vain(work):
@@ -113,7 +113,7 @@ class HandlerPool:
         self._answer(work, work.answer())
         return False
 
-    def _hand_on(self, work: Assignment, item: Item, seconds: float, took: float) -> Actor:
+    def _hand_on(self, work: Assignment, item: Item, seconds: float, took: float) -> Behavior:
         """Let a slow item end beside the run, whose thread is another one from here on."""
         watched = min(took, SLOW_SECONDS + WATCH_SECONDS * self.world.chance())
         yield watched
@@ -126,7 +126,7 @@ class HandlerPool:
         self.run.tell(answer)
         self.world.begin(self.run.live(self._end_beside(work, item, seconds, took - watched)))
 
-    def _end_beside(self, work: Assignment, item: Item, seconds: float, left: float) -> Actor:
+    def _end_beside(self, work: Assignment, item: Item, seconds: float, left: float) -> Behavior:
         yield left
         if not work.abandoned:
             work.outcomes.append(self._end(work, item, seconds))
@@ -158,7 +158,7 @@ class HandlerPool:
         return self._children.pop() if self._children and not work.fresh else SimulatedChild()
 
     def _dies(self, child: SimulatedChild, item: Item, fence: int) -> bool:
-        """Whether a process dies under an item: of the item, of an earlier one, or of those beside it."""
+        """Return whether a process dies under an item: of the item, of an earlier one, or of those beside it."""
         world, plan = self.world, self.world.plan
         if plan.fatal == (item.key, item.place.stage):
             return True
@@ -179,7 +179,7 @@ class HandlerPool:
     # -- items --------------------------------------------------------------------------------------------------
 
     def _is_vain(self, work: Assignment) -> bool:
-        """Whether nothing more of it is begun."""
+        """Return whether nothing more of it is begun."""
         orders, queue = self.run.desk.orders, self.run.desk.queues[work.stage]
         if work.hold.lost or orders.stopping or work.abandoned:
             return True
@@ -195,7 +195,7 @@ class HandlerPool:
 
     # -- ranges -------------------------------------------------------------------------------------------------
 
-    def _begin_walk(self, work: Assignment) -> Actor:
+    def _begin_walk(self, work: Assignment) -> Behavior:
         world, (item,) = self.world, work.items
         if self._is_vain(work):
             self._answer(work, ex.Answer(work, [], work.items))
@@ -206,7 +206,7 @@ class HandlerPool:
         world.ranges.begins(walk)
         yield from self._walk(work, walk)
 
-    def _walk(self, work: Assignment, walk: RangeWalk) -> Actor:
+    def _walk(self, work: Assignment, walk: RangeWalk) -> Behavior:
         """Walk a range up to its next checkpoint, or to its end."""
         world = self.world
         world.ranges.goes_on(walk, work.fence)

@@ -42,7 +42,7 @@ from holdfast.testing.simulator.network import CommitConnection
 from holdfast.testing.simulator.oracles import check_condemned, check_waits, end_trials
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, most_per_item
 from holdfast.testing.simulator.pool import HandlerPool
-from holdfast.testing.simulator.world import Actor, Died, Effect, World, world_pause
+from holdfast.testing.simulator.world import Behavior, Died, Effect, World, world_pause
 
 BEATS = 3
 MISSED_BEATS = 3
@@ -176,7 +176,7 @@ class SimulatedWorker:
         """Releases that come later, by the ids of the commits before them."""
 
     def now(self) -> float:
-        """Its own clock, which is not the store's."""
+        """Return its own clock, which is not the store's."""
         return self.world.clock.now + self.skew
 
     @property
@@ -226,7 +226,7 @@ class SimulatedWorker:
             self._is_asleep = False
             self.world.begin(partial(self.resume, self._sleep))
 
-    def live(self, actor: Actor) -> Actor:
+    def live(self, actor: Behavior) -> Behavior:
         """Return what an actor of this process does, until the process dies; with pauses."""
         clock = self.world.clock
         if self.is_gone():
@@ -271,8 +271,8 @@ class SimulatedWorker:
     def _excuse(self, hold: Hold) -> None:
         self.world.excused.update(self.effects[hold])
 
-    def _beat(self) -> Actor:
-        """The heartbeat, while anything is held: renew all leases in one write; stop the run when that fails."""
+    def _beat(self) -> Behavior:
+        """Beat, while anything is held: renew all leases in one write; stop the run when that fails."""
         world, failures = self.world, 0
         while self.desk.holds:
             if world.goes_wrong(world.plan.missed_beat):
@@ -305,7 +305,7 @@ class SimulatedWorker:
 
     # -- the run ------------------------------------------------------------------------------------------------
 
-    def _work(self) -> Actor:
+    def _work(self) -> Behavior:
         desk, world, carry_out = self.desk, self.world, self._carry_out
         clock, orders, ask = world.clock, desk.orders, desk.work().send
         answer: Any = None
@@ -440,7 +440,7 @@ class SimulatedWorker:
             return any(carries_blame(c, is_held=self.world.is_live(c, self.world.clock.now)) for c in chunks)
         return chunks
 
-    def _inspect(self, question: ex.Question) -> Actor:
+    def _inspect(self, question: ex.Question) -> Behavior:
         """Ask the verifiers: how far an item must go back whose input does not hold."""
         yield self.world.chance()
         cleared: list[Item] = []

@@ -47,7 +47,7 @@ EVENTS = 20_000
 """More than any world needs: one that has not come to its end by then makes no progress."""
 
 A = TypeVar("A")
-Actor = Generator[float, None, None]
+Behavior = Generator[float, None, None]
 Happening = Callable[[], object]
 MakeStore = Callable[[Callable[[], float], Callable[[str], bool]], Store]
 
@@ -73,16 +73,16 @@ class MadeOutputs:
         self.made.setdefault(effect, spend)
 
     def has(self, effect: Effect) -> bool:
-        """Whether a worker that looks finds what it is about to make."""
+        """Return whether a worker that looks finds what it is about to make."""
         return effect in self.made and effect not in self.broken
 
     def broken_below(self, n: int, stage: int) -> int | None:
-        """The first stage before that one whose recorded output does not hold."""
+        """Return the first stage before that one whose recorded output does not hold."""
         outputs = self._store.outputs(self._batch, lo=n, hi=n + 1) if self.broken else ()
         return next((each.stage for each in outputs if each.stage < stage and self.is_broken(each)), None)
 
     def rests_on_broken(self, n: int, stage: int) -> bool:
-        """Whether the input of a stage is gone, whatever was looked at."""
+        """Return whether the input of a stage is gone, whatever was looked at."""
         inputs = self._store.outputs(self._batch, lo=n, hi=n + 1, stage=stage - 1) if self.broken and stage else ()
         return any(self.is_broken(each) for each in inputs)
 
@@ -90,11 +90,11 @@ class MadeOutputs:
         return (int(output.n), output.stage, output.epoch) in self.broken
 
     def does_not_hold(self, item: StoredItem) -> int | None:
-        """The first stage of an item whose recorded output does not hold, where the item rests on it."""
+        """Return the first stage of an item whose recorded output does not hold, where the item rests on it."""
         return self.broken_below(item.n, item.place.stage) if item.place.state in RESTING else None
 
     def all_that_do_not_hold(self) -> list[tuple[StoredItem, int]]:
-        """Every item that rests on what does not hold, with the stage it has to go back to."""
+        """Return every item that rests on what does not hold, with the stage it has to go back to."""
         if not self.broken:
             return []
         items = self._store.items(self._batch)
@@ -163,21 +163,21 @@ class World:
         """Where the chain of each chunk ended: the whole story in a few bytes."""
         self._fences: dict[int, int] = {}
         self._inputs: dict[tuple[int, int], bytes] = {}
-        self._queue: list[tuple[float, int, Actor | Happening]] = []
+        self._queue: list[tuple[float, int, Behavior | Happening]] = []
         self._left = EVENTS
         self._order = itertools.count()
         self._ids = itertools.count(1)
 
     def connect(self, process: Any) -> Store:
-        """The store as a process sees it."""
+        """Return the store as a process sees it."""
         return self.store
 
-    def others(self) -> Iterable[Actor]:
-        """Who else acts in this world."""
+    def others(self) -> Iterable[Behavior]:
+        """Yield who else acts in this world."""
         return ()
 
     def on_behalf(self, who: str, do: Callable[[Store], A]) -> A:
-        """What somebody asks of the store who is no process."""
+        """Return what somebody asks of the store who is no process."""
         return do(self.store)
 
     def run(self) -> None:
@@ -210,7 +210,7 @@ class World:
         self.faulty, self.cap, self.tolerance = False, None, None
         self.say("world", "from here on nothing goes wrong")
 
-    def begin(self, actor: Actor | Happening, after: float = 0.0) -> None:
+    def begin(self, actor: Behavior | Happening, after: float = 0.0) -> None:
         """An actor starts, or something happens once, after some seconds."""
         heapq.heappush(self._queue, (self.clock.now + after, next(self._order), actor))
 
@@ -218,7 +218,7 @@ class World:
         return rate > 0 and self.faulty and self.chance() < rate
 
     def is_away(self, stage: int) -> bool:
-        """Whether the other side of a stage does not answer."""
+        """Return whether the other side of a stage does not answer."""
         now = self.clock.now - START
         return self.faulty and any(at == stage and begin <= now < end for at, begin, end in self.plan.outages)
 
@@ -256,7 +256,7 @@ class World:
         self, who: str, kind: str, changes: Sequence[Change], *, seize: bool = False, events: tuple[Event, ...] = (),
         act_id: bytes | None = None,
     ) -> list[ItemNo]:  # fmt: skip
-        """What somebody does to items; nothing, once the batch is sealed."""
+        """Do what somebody does to items; nothing, once the batch is sealed."""
         sealed = self.sealed
         items = frozenset(int(change.n) for change in changes)
         if seize:
@@ -283,7 +283,8 @@ class World:
         return changed
 
     def is_seized(self, claim: Claim) -> bool:
-        """Whether somebody took the chunk out of a process's hands, or is about to: it may have been cut since."""
+        """Return whether somebody took the chunk out of a process's hands, or is about to: it may have been cut
+        since."""
         return claim.lease.chunk in self.seized or any(
             seizes and any(claim.lo <= n < claim.hi for n in items) for seizes, items in self.underway
         )
@@ -293,7 +294,7 @@ class World:
         self.seized.update(chunk.id for chunk in chunks if any(chunk.lo <= n < chunk.hi for n in touched))
 
     def admit(self, who: str, items: list[NewItem], *, ended: bool = False) -> bool:
-        """Items arrive; False where the batch takes no more."""
+        """Return items arrive; False where the batch takes no more."""
         is_closed = self.sealed is not None or self.course is BatchMode.CANCELLED
         self.ending = self.ending or ended
         try:
@@ -338,20 +339,20 @@ class World:
             self.sealed.check(self.store)
 
     def standing(self) -> tuple[BatchMode, SealedState | None]:
-        """The course of the batch, and its seal."""
+        """Return the course of the batch, and its seal."""
         return self.course_there(), self.sealed
 
     def course_there(self) -> BatchMode:
-        """The course of the batch as the store has it."""
+        """Return the course of the batch as the store has it."""
         return self.course
 
     def is_closed(self) -> bool:
-        """Whether the store says that the batch is sealed or cancelled: on a bucket that is so before its maker hears
-        of it."""
+        """Return whether the store says that the batch is sealed or cancelled: on a bucket that is so before its maker
+        hears of it."""
         return self.sealed is not None or self.course is BatchMode.CANCELLED
 
     def is_over(self) -> bool:
-        """Whether nothing is left to do, and nothing can come any more."""
+        """Return whether nothing is left to do, and nothing can come any more."""
         if self.faulty or self.underway or self.ingesting or self.is_pending():
             return False
         return self.course is BatchMode.CANCELLED or not self.outputs.all_that_do_not_hold()
@@ -418,26 +419,26 @@ class World:
         """What a process was granted is in its hands."""
 
     def chunk_of(self, n: int) -> Chunk:
-        """The chunk that has an item: there is one, and no other."""
+        """Return the chunk that has an item: there is one, and no other."""
         found = [chunk for chunk in self.store.chunks(self.batch.id) if chunk.lo <= n < chunk.hi]
         if len(found) != 1:
             raise Violation(f"item {n} is in {len(found)} chunks")
         return found[0]
 
     def row_of(self, n: int) -> StoredItem:
-        """An item as the store has it: there is one of that number, and no other."""
+        """Return an item as the store has it: there is one of that number, and no other."""
         found = self.store.items(self.batch.id, lo=n, hi=n + 1)
         if len(found) != 1:
             raise Violation(f"there are {len(found)} items of number {n}")
         return found[0]
 
     def checkpoint_of(self, n: ItemNo) -> Checkpoint:
-        """How far a range is, durably."""
+        """Return how far a range is, durably."""
         there = self.store.checkpoints(self.batch.id, lo=n, hi=n + 1)
         return there[0] if there else Checkpoint(n, 0, b"")
 
     def is_live(self, chunk: Chunk, now: float) -> bool:
-        """Whether somebody holds a chunk who may be at work."""
+        """Return whether somebody holds a chunk who may be at work."""
         return chunk.owner is not None and chunk.expires >= now and chunk.owner not in self.dead
 
     def about_to_run(self, item: Item, now: float) -> Effect:

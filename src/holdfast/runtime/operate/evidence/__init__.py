@@ -154,14 +154,15 @@ class _SealInForce:
 
 
 def _entries(store: Store, batch: Batch, chunks: list[Chunk]) -> Iterator[Entry]:
-    """The batch's chain, then those of its chunks, each after the one that it was cut from, up to where they were."""
+    """Yield the batch's chain, then those of its chunks, each after the one that it was cut from, up to where they
+    were."""
     ends = [(chain_of_batch(batch.id), batch.seq), *sorted((int(chunk.id), chunk.seq) for chunk in chunks)]
     for chain, last in ends:
         yield from each_entry(store, chain, upto=last)
 
 
 def _items(store: Store, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Items with the digests of what is kept of them, read side by side with their outputs."""
+    """Yield items with the digests of what is kept of them, read side by side with their outputs."""
     names = stage_names(batch)
     outputs = iter(each_output(store, batch.id))
     waiting = next(outputs, None)
@@ -191,7 +192,7 @@ def _item(item: StoredItem, names: list[str], outputs: list[dict[str, Any]]) -> 
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    """As stored, for the checks; and as it reads, for people."""
+    """Return as stored, for the checks; and as it reads, for people."""
     header = journal.decode_header(entry.head)
     return {
         "chain": entry.chain, "seq": entry.seq, "head": _base64(entry.head), "body": _base64(entry.body),

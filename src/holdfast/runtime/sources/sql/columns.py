@@ -53,12 +53,14 @@ def _refused(what: str, name: str, kind: str) -> UsageError:
 
 
 def is_utc(kind: Any, dialect: str) -> bool:
-    """Whether it says a moment without its zone, and always in UTC: what MySQL calls TIMESTAMP, as it is read here."""
+    """Return whether it says a moment without its zone, and always in UTC: what MySQL calls TIMESTAMP, as it is read
+    here."""
     return dialect in ("mysql", "mariadb") and isinstance(kind, sqlalchemy().types.TIMESTAMP)
 
 
 def exact_types(connection: "Connection", told: Any, order: tuple[str, ...], what: str) -> dict[str, Any]:
-    """The types of the columns that order a query, as far as they must be known; refuses what cannot carry a cursor."""
+    """Return the types of the columns that order a query, as far as they must be known; refuses what cannot carry a
+    cursor."""
     described = {each[0]: (each[1], at) for at, each in enumerate(told.description or ())}
     found = {}
     for name in order:
@@ -87,7 +89,7 @@ def _mysql(code: Any, flags: int, name: str, what: str) -> Any:
 
 
 def _flags(told: Any, at: int) -> int:
-    """What a driver of MySQL tells besides: whether a text is one of an ENUM or a SET."""
+    """Return what a driver of MySQL tells besides: whether a text is one of an ENUM or a SET."""
     flags = getattr(told, "description_flags", None)
     if flags is None:
         fields = getattr(getattr(told, "_result", None), "fields", None)
@@ -96,7 +98,8 @@ def _flags(told: Any, at: int) -> int:
 
 
 def named(name: str) -> Any:
-    """A type by the name that PostgreSQL knows it by. Its values are sent as such: a citext is compared as one."""
+    """Return a type by the name that PostgreSQL knows it by. Its values are sent as such: a citext is compared as
+    one."""
     sa = sqlalchemy()
 
     class Named(sa.types.UserDefinedType):  # type: ignore[misc, name-defined]
@@ -135,7 +138,7 @@ class QueryShape:
 
 def shape_of_table(connection: "Connection", name: str, schema: str | None, *, cursor: str, key: Sequence[str],
              columns: Sequence[str] | None, what: str, unsafe: bool) -> QueryShape:  # fmt: skip
-    """The shape of a table or a view, as the database describes it."""
+    """Return the shape of a table or a view, as the database describes it."""
     sa = sqlalchemy()
     inspector = sa.inspect(connection)
     found = inspector.get_columns(name, schema=schema)
@@ -162,7 +165,7 @@ def shape_of_table(connection: "Connection", name: str, schema: str | None, *, c
 
 def shape_of_query(connection: "Connection", statement: str, params: dict[str, Any], *, cursor: str, key: Sequence[str],
              what: str) -> QueryShape:  # fmt: skip
-    """The shape of a query: its columns as the database names them, of types that only their values show."""
+    """Return the shape of a query: its columns as the database names them, of types that only their values show."""
     sa = sqlalchemy()
     text = sa.text(f"SELECT * FROM ({statement}\n) AS q WHERE 1 = 0")  # noqa: S608 - it is the user's own statement
     asked = connection.execute(text, params)

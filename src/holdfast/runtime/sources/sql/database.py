@@ -125,7 +125,7 @@ class Database:
         return UsageError(f"{self.what} cannot be read: {text}")
 
     def without_secrets(self, text: str) -> str:
-        """A message of a driver, in one line, without the password and without the address it was given."""
+        """Return a message of a driver, in one line, without the password and without the address it was given."""
         for secret in self._secrets():
             text = text.replace(secret, "***")
         line = " ".join(text.split())
@@ -141,7 +141,7 @@ class Database:
 
 
 def _is_refused(error: Any, text: str) -> bool:
-    """Whether a server answered that it does not let us in: waiting does not help."""
+    """Return whether a server answered that it does not let us in: waiting does not help."""
     first = next(iter(getattr(error, "args", ())), None)
     state = getattr(error, "sqlstate", None) or (first.get("C") if isinstance(first, dict) else None)
     if isinstance(state, str) and state.startswith(_NOT_LET_IN_CODES):

@@ -123,7 +123,7 @@ _BEGUN = """
 
 
 def server_clock(connection: "Connection") -> Clock:
-    """What time it is there."""
+    """Return what time it is there."""
     dialect = _dialect(connection)
     if dialect not in _NOW:
         return Clock(time.time(), *(float(time.localtime(time.time() - ago).tm_gmtoff) for ago in (0, _HALF_A_YEAR)))
@@ -134,7 +134,7 @@ def server_clock(connection: "Connection") -> Clock:
 
 
 def clock_offset(connection: "Connection", at: int) -> float:
-    """How far its local time was ahead of UTC at a moment."""
+    """Return how far its local time was ahead of UTC at a moment."""
     asked = _OFFSET.get(_dialect(connection))
     if asked is None:
         return float(time.localtime(at).tm_gmtoff)
@@ -142,7 +142,7 @@ def clock_offset(connection: "Connection", at: int) -> float:
 
 
 def writers(connection: "Connection") -> Writers | None:
-    """The transactions that have written; None where the database tells nothing about them."""
+    """Return the transactions that have written; None where the database tells nothing about them."""
     dialect = _dialect(connection)
     try:
         if dialect == "mysql":
@@ -189,7 +189,7 @@ def _warn(dialect: str) -> None:
 
 
 def _pictured(connection: "Connection") -> Writers:
-    """What MySQL's picture shows, once it is one of now."""
+    """Return what MySQL's picture shows, once it is one of now."""
     for turn in range(PICTURES):
         word = f"holdfast {secrets.token_hex(8)}"
         if turn:
@@ -206,7 +206,7 @@ def _pictured(connection: "Connection") -> Writers:
 
 
 def holders(connection: "Connection") -> frozenset[str] | None:
-    """The ids of transactions that write, by which they are known until they end; None where nobody tells.
+    """Return the ids of transactions that write, by which they are known until they end; None where nobody tells.
 
     Not the borders of a snapshot: its upper one is that of the last transaction that *ended*, and one that began after
     that and is not finished is beyond it.
@@ -246,7 +246,7 @@ class Settling:
     """The time zone of a cursor that does not tell."""
 
     def look(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Horizon:
-        """How far the rows are final; `newest` is the last row there is."""
+        """Return how far the rows are final; `newest` is the last row there is."""
         clock = server_clock(connection)
         style = _style_of(newest.value)
         if style is None:
@@ -265,7 +265,7 @@ class Settling:
         return Horizon(until=Cursor(BEFORE, bound), why=held, settle=self.seconds)
 
     def now_like(self, connection: "Connection", row: Cursor, what: str) -> Any:
-        """The time there as the cursor column writes it; None where that is not a time."""
+        """Return the time there as the cursor column writes it; None where that is not a time."""
         style = _style_of(row.value)
         if style is None:
             return None
@@ -273,7 +273,8 @@ class Settling:
         return style(Moment(math.floor(clock.now), clock, self.where, what))
 
     def set_back(self, connection: "Connection", after: Cursor, what: str) -> str:
-        """What to say where the cursor stands after the time it is there: rows that are written now stand behind it."""
+        """Return what to say where the cursor stands after the time it is there: rows that are written now stand behind
+        it."""
         style = _style_of(after.value)
         if style is None:
             return ""
@@ -288,7 +289,7 @@ class Settling:
         )
 
     def _observe(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Horizon:
-        """A cursor that is no time: what is there now is final after a while."""
+        """Return a cursor that is no time: what is there now is final after a while."""
         if self.seconds and not wait(self.seconds):
             return Horizon(until=None, nothing=True, why=f"it takes {self.seconds:g} s until rows are final")
         if not self._outwaited(connection, wait):
@@ -313,7 +314,7 @@ class Settling:
 
 
 def _by(connection: "Connection") -> str:
-    """Who holds rows back, where the database tells it."""
+    """Return who holds rows back, where the database tells it."""
     who = who_writes(connection)
     return f" ({who})" if who else ""
 
@@ -340,7 +341,7 @@ class Moment(NamedTuple):
 
 
 def _style_of(value: Any) -> Callable[[Moment], Any] | None:
-    """How a moment is written in the cursor column; None where the cursor is no time."""
+    """Return how a moment is written in the cursor column; None where the cursor is no time."""
     if isinstance(value, datetime):
         return _naive if value.tzinfo is None else _aware
     if isinstance(value, date):
@@ -357,7 +358,7 @@ def _aware(moment: Moment) -> datetime:
 
 
 def _naive(moment: Moment) -> datetime:
-    """A time without a zone is UTC or the database's own: where these differ, only the user knows."""
+    """Read a time without a zone, which is UTC or the database's own: where these differ, only the user knows."""
     offset = moment.clock.offset
     ahead = offset if offset else moment.clock.other_offset
     if moment.where is None and ahead:
@@ -371,5 +372,5 @@ def _naive(moment: Moment) -> datetime:
 
 
 def _day(moment: Moment) -> date:
-    """A day is final when it is over."""
+    """Return the last day that is final: one is when it is over."""
     return _naive(moment).date()

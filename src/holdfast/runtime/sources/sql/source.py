@@ -32,12 +32,12 @@ ROW_VALUES = frozenset({"postgresql", "sqlite", "cockroachdb"})
 
 
 def rows_after(columns: Sequence[Any], values: Sequence[Any], dialect: str) -> Any:
-    """Rows that come after these values in the order of the columns."""
+    """Return rows that come after these values in the order of the columns."""
     return _beyond(columns, values, dialect, more=True)
 
 
 def rows_until(columns: Sequence[Any], values: Sequence[Any], dialect: str) -> Any:
-    """Rows that come before these values, or have them."""
+    """Return rows that come before these values, or have them."""
     return _beyond(columns, values, dialect, more=False)
 
 
@@ -65,7 +65,7 @@ def spelled_out(columns: Sequence[Any], values: Sequence[Any], *, more: bool) ->
 
 
 def _type(column: Any) -> Any:
-    """The type a value is sent with: the column's, unless nothing is known about that."""
+    """Return the type a value is sent with: the column's, unless nothing is known about that."""
     return None if isinstance(column.type, sqlalchemy().types.NullType) else column.type
 
 
@@ -119,8 +119,8 @@ class SqlSource:
             yield from page.rows
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[SqlPage]:
-        """The rows after a cursor, up to another and with it. Each page is a statement of its own: none is open while
-        rows are handled."""
+        """Yield the rows after a cursor, up to another and with it. Each page is a statement of its own: none is open
+        while rows are handled."""
         place = None if after is None else self._place(after)
         while True:
             page = self._page(place, until)
@@ -132,11 +132,11 @@ class SqlSource:
             place = page.places[-1]
 
     def patiently(self, outage: Outage) -> Iterator[Any]:
-        """Every item of a pipeline; after an outage it is read on where it was."""
+        """Yield every item of a pipeline; after an outage it is read on where it was."""
         return rows_of(self, outage)
 
     def natural_key(self, value: Any) -> Key | None:
-        """The key of a row where it is read as an item."""
+        """Return the key of a row where it is read as an item."""
         found = [value.get(name) for name in self._key_columns()] if isinstance(value, Mapping) else []
         if not found or any(each is None for each in found):
             return None
@@ -152,7 +152,7 @@ class SqlSource:
         return shape.key if shape.key else (self.cursor,)
 
     def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Horizon:
-        """How far rows can be delivered so that none appears behind them later."""
+        """Return how far rows can be delivered so that none appears behind them later."""
         if self.nulls == "first":
             raise UsageError(
                 f"{self.what}: rows without a cursor come first, so new ones of them are never found by a scan that "
@@ -173,7 +173,7 @@ class SqlSource:
         return msgspec.structs.replace(found, newest=newest)
 
     def waiting(self, after: Cursor | None) -> Waits | None:
-        """The first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
+        """Return the first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
         with self.database.connect() as connection:
             shape = self._shaped(connection)
             first = self._first(connection, shape, after)
@@ -182,15 +182,15 @@ class SqlSource:
         return None if first is None or now is None else Waits(first, now)
 
     def newest(self) -> Cursor | None:
-        """The last row there is; None where there is none."""
+        """Return the last row there is; None where there is none."""
         with self.database.connect() as connection:
             return self._newest(connection)
 
     # -- ranges -------------------------------------------------------------------------------------------------
 
     def split(self, parts: int) -> Sequence[Span]:
-        """Ranges of about as many rows each. The first begins before every row and the last never ends, so that no row
-        falls outside, whatever is written meanwhile."""
+        """Return ranges of about as many rows each. The first begins before every row and the last never ends, so that
+        no row falls outside, whatever is written meanwhile."""
         described = listing.names_of(self.describe())
         with self.database.connect() as connection:
             shape = self._shaped(connection)
@@ -207,8 +207,8 @@ class SqlSource:
         return [Span(after=lo, until=hi, rows=each, identity=known) for lo, hi in pairwise(edges)]
 
     def since(self, before: dict[str, Any], handled: int) -> Since:
-        """What became of the rows since they were counted. A row whose cursor is its key stays where it is; any other
-        may have moved on by an update, so that only their number tells."""
+        """Return what became of the rows since they were counted. A row whose cursor is its key stays where it is; any
+        other may have moved on by an update, so that only their number tells."""
         if before.get("of") != listing.names_of(self.describe()):
             return Since()
         with self.database.connect() as connection:
@@ -227,13 +227,13 @@ class SqlSource:
         return Since(more=max(0, now["rows"] - max(before["rows"], handled)))
 
     def _identity(self, connection: "Connection", shape: QueryShape) -> dict[str, Any]:
-        """How many rows there are, and the last of them."""
+        """Return how many rows there are, and the last of them."""
         newest = self._newest(connection)
         last = None if newest is None else cursors.to_plain(newest)
         return {"rows": self._count(connection, shape) + self._nulls(connection, shape), "last": last}
 
     def _nulls(self, connection: "Connection", shape: QueryShape) -> int:
-        """Rows without a cursor that are delivered."""
+        """Return rows without a cursor that are delivered."""
         if self.nulls != "first" or not shape.may_be_null:
             return 0
         sa = sqlalchemy()
@@ -241,14 +241,15 @@ class SqlSource:
         return int(connection.execute(asked.where(shape.order[0].is_(None))).scalar_one())
 
     def _count(self, connection: "Connection", shape: QueryShape, until: Cursor | None = None) -> int:
-        """How many rows have a cursor, up to one and with it."""
+        """Return how many rows have a cursor, up to one and with it."""
         sa, values = sqlalchemy(), self._values(shape)
         if until is not None:
             values = values.where(rows_until(shape.order, self._place(until), self.database.dialect))
         return connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
 
     def _borders(self, connection: "Connection", shape: QueryShape, widths: Sequence[int]) -> Iterator[Cursor]:
-        """The last row of each range. From one to the next, so that the index is walked once however many there are."""
+        """Yield the last row of each range. From one to the next, so that the index is walked once however many there
+        are."""
         values = self._values(shape).order_by(*shape.order)
         found: Any = None
         for rows in widths:
@@ -263,7 +264,7 @@ class SqlSource:
     # -- statements ---------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """What the source is, as data."""
+        """Return what the source is, as data."""
         raise NotImplementedError
 
     def _shape_of(self, connection: "Connection") -> QueryShape:
@@ -313,7 +314,7 @@ class SqlSource:
         return self._paged(rows, shape)
 
     def _null_rows(self, shape: QueryShape, place: tuple[Any, ...] | None, until: Cursor | None) -> Any:
-        """Rows without a cursor, in the order of their keys."""
+        """Return rows without a cursor, in the order of their keys."""
         statement = self._select(shape).where(shape.order[0].is_(None))
         dialect = self.database.dialect
         if place is not None:
@@ -340,24 +341,24 @@ class SqlSource:
         return self._filter(sqlalchemy().select(*shape.shown, *order).select_from(shape.origin), shape)
 
     def _values(self, shape: QueryShape) -> Any:
-        """The order columns of every row that has a cursor."""
+        """Return the order columns of every row that has a cursor."""
         found = self._filter(sqlalchemy().select(*shape.order).select_from(shape.origin), shape)
         return found.where(shape.order[0].is_not(None)) if shape.may_be_null else found
 
     def _newest(self, connection: "Connection", after: Cursor | None = None) -> Cursor | None:
-        """The last row there is; None where there is none after a cursor."""
+        """Return the last row there is; None where there is none after a cursor."""
         shape = self._shaped(connection)
         last = self._after(shape, after).order_by(*[column.desc() for column in shape.order]).limit(1)
         found = connection.execute(last).first()
         return None if found is None else _cursor(tuple(found), shape.key)
 
     def _first(self, connection: "Connection", shape: QueryShape, after: Cursor | None) -> Cursor | None:
-        """The first row after a cursor."""
+        """Return the first row after a cursor."""
         found = connection.execute(self._after(shape, after).order_by(*shape.order).limit(1)).first()
         return None if found is None else _cursor(tuple(found), shape.key)
 
     def _after(self, shape: QueryShape, after: Cursor | None) -> Any:
-        """The order columns of every row that has a cursor, after one."""
+        """Return the order columns of every row that has a cursor, after one."""
         values = self._values(shape)
         if after is not None and (place := self._place(after))[0] is not None:
             values = values.where(rows_after(shape.order, place, self.database.dialect))
@@ -378,7 +379,7 @@ class SqlSource:
     # -- cursors ------------------------------------------------------------------------------------------------
 
     def _place(self, at: Cursor) -> tuple[Any, ...]:
-        """The values that a cursor stands for."""
+        """Return the values that a cursor stands for."""
         if at.kind != KIND:
             raise UsageError(f"{self.what}: a cursor of the kind {at.kind!r} is none of a table: it needs {KIND!r}")
         if self._shape is None:
@@ -437,7 +438,7 @@ class Table(SqlSource):
         self._columns = None if columns is None else _names(columns, f"{self.what}: columns")
 
     def describe(self) -> dict[str, Any]:
-        """The logical table: from which machine and as which user it is read says nothing about it."""
+        """Return the logical table: from which machine and as which user it is read says nothing about it."""
         return {
             "kind": "table",
             "database": self.database.name,
@@ -496,7 +497,7 @@ class Query(SqlSource):
         self.params = dict(params) if params is not None else {}
 
     def describe(self) -> dict[str, Any]:
-        """The logical query: how it is laid out, and from where it is asked, says nothing about it."""
+        """Return the logical query: how it is laid out, and from where it is asked, says nothing about it."""
         return {
             "kind": "query",
             "database": self.database.name,
@@ -514,11 +515,11 @@ class Query(SqlSource):
 
 
 def normalised(statement: str) -> str:
-    """The statement without what does not matter: blanks and line ends outside of quotes and comments."""
+    """Return the statement without what does not matter: blanks and line ends outside of quotes and comments."""
     parts = _QUOTED.split(statement.strip().rstrip(";"))
     return "".join(part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(parts)).strip()
 
 
 def as_text(statement: str) -> str:
-    """The statement as SQLAlchemy's text: a colon within quotes or a comment begins no parameter."""
+    """Return the statement as SQLAlchemy's text: a colon within quotes or a comment begins no parameter."""
     return _QUOTED.sub(lambda quoted: re.sub(r"(?<!\\):", r"\\:", quoted[0]), statement)

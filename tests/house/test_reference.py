@@ -1,6 +1,7 @@
 """Every public name says what it is, in the code and in the reference."""
 
 import ast
+import importlib.util
 import re
 
 import holdfast
@@ -65,3 +66,13 @@ def _codes(tree: ast.AST) -> set[str]:
             given += [keyword.value for keyword in call.keywords if keyword.arg == "code"]
             found |= {each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)}
     return found
+
+
+def test_the_page_of_commands_is_made_from_the_code() -> None:
+    spec = importlib.util.spec_from_file_location("commands_tool", ROOT / "tools" / "commands.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert tool.page() == written, "a command changed. If users are meant to see it: run `make docs`, and commit"

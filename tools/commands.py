@@ -1,0 +1,105 @@
+"""Write docs/commands.md: every command with its arguments and options, as the code has them."""
+
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import typer.main
+
+from holdfast.interfaces.cli.app import GROUPS, PANELS, app
+
+PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+PURPOSE = {
+    "Run": "Do the work, or see what it would be.",
+    "Look": "Nothing is changed, but for what `orphans` announces and `events --deliver` delivers.",
+    "Decide": "What a person does to a batch, its items and its cursors; each with a reason that the journal keeps.",
+    "Keep": "Whether it is finished and whole, and what is taken out of the store or into it.",
+}
+SHARED = ("reason", "actor", "yes", "dry_run", "store", "as_json", "help")
+"""Options that are told once, for all commands."""
+WORDS = {int: "N", float: "SECONDS", Path: "FILE"}
+INTRODUCTION = """# Commands
+
+Made from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
+
+| for every command | |
+|---|---|
+| `--store PATH\\|URL` | where the state is; default `$HOLDFAST_STORE`, else `.holdfast/state.db` |
+| `--json` | one JSON document, and nothing else |
+| `--help` | what it takes |
+| before the command: `--debug`, `--no-color`, `--version` | show tracebacks; no colours; the version |
+
+| for what changes something | |
+|---|---|
+| `--reason TEXT` | why; the journal keeps it |
+| `--actor TEXT` | who; by default you, on this host |
+| `--dry-run` | only show what it would do |
+| `--yes`, `-y` | do it without asking; where there is no terminal, `--yes` and `--reason` are needed |
+
+ITEM is a key, or `#N` for a number. TARGET is `app.py:book` or `package.module:book`; without a name, the only pipeline
+or scan there. Exit codes: 0 complete, or fine · 1 findings, dead letters beyond what is tolerated, an error, or declined
+· 2 somebody has to change the command or its environment first · 75 interrupted, paused, or the store or the source is
+away for now: run again.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    root = typer.main.get_command(app)
+    parts = [INTRODUCTION]
+    for title, entries in PANELS.items():
+        parts.append(f"## {title}\n\n{PURPOSE[title]}\n")
+        for name in entries:
+            command = root.get_command(None, name)  # type: ignore[attr-defined, arg-type]
+            several = (
+                [(f"{name} {each}", command.commands[each]) for each in command.commands] if name in GROUPS else []
+            )
+            parts += [_section(path, each) for path, each in several or [(name, command)]]
+    return "\n".join(parts)
+
+
+def _section(path: str, command: Any) -> str:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option" and each.name not in SHARED]
+    usage = " ".join([f"holdfast {path}", *(_argument(each) for each in arguments)])
+    lines = [f"### `{usage}`\n", f"{' '.join(command.help.split())}\n"]
+    rows = [*(_row(_argument(each), each.help) for each in arguments if each.help), *map(_option, options)]
+    if rows:
+        lines += ["| | |\n|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _argument(argument: Any) -> str:
+    name = (argument.metavar or argument.name.upper()).strip("[]{}")
+    return name if argument.required else f"[{name}]"
+
+
+def _option(option: Any) -> str:
+    names = ", ".join(f"`{each}`" for each in [*option.opts, *option.secondary_opts])
+    value = "" if option.is_flag else f" {option.metavar or '|'.join(_choices(option))}".rstrip()
+    named = names if not value else names[:-1] + value.replace("|", "\\|") + "`"
+    given = None if option.is_flag else getattr(option.default, "value", option.default)
+    default = f" Default: {given}." if given not in (None, "", ()) and option.show_default is not False else ""
+    return _row(named, f"{option.help or ''}{default}", is_code=True)
+
+
+def _choices(option: Any) -> Iterator[str]:
+    """Yield what an option may be; where that is anything of a kind, the word for it."""
+    kind = option.type_descriptor.annotation
+    if get_origin(kind) is Literal:
+        yield from get_args(kind)
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        yield from (each.value for each in kind)
+    else:
+        yield WORDS.get(kind, "TEXT")
+
+
+def _row(what: str, text: str, *, is_code: bool = False) -> str:
+    return f"| {what if is_code else f'`{what}`'} | {' '.join(text.split()).replace('|', chr(92) + '|')} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"{PAGE.name} was written\n")

@@ -39,9 +39,9 @@ Made from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfas
 | `--yes`, `-y` | do it without asking; where there is no terminal, `--yes` and `--reason` are needed |
 
 ITEM is a key, or `#N` for a number. TARGET is `app.py:book` or `package.module:book`; without a name, the only pipeline
-or scan there. Exit codes: 0 complete, or fine · 1 findings, dead letters beyond what is tolerated, an error, or declined
-· 2 somebody has to change the command or its environment first · 75 interrupted, paused, or the store or the source is
-away for now: run again.
+or scan there. Exit codes: 0 complete, or fine · 1 findings, dead letters beyond what is tolerated, an error, or
+declined · 2 somebody has to change the command or its environment first · 75 interrupted, paused, or the store or the
+source is away for now: run again.
 """
 
 
@@ -52,7 +52,7 @@ def page() -> str:
     for title, entries in PANELS.items():
         parts.append(f"## {title}\n\n{PURPOSE[title]}\n")
         for name in entries:
-            command = root.get_command(None, name)  # type: ignore[attr-defined, arg-type]
+            command = root.get_command(None, name)  # type: ignore[attr-defined]
             several = (
                 [(f"{name} {each}", command.commands[each]) for each in command.commands] if name in GROUPS else []
             )

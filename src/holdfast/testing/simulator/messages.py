@@ -204,6 +204,8 @@ class MessageProcess:
         """What it holds, or held last."""
         self._n = ItemNo(0)
         """The item of the message at hand."""
+        self.is_over = False
+        """No message comes any more; before that it beats, be it that nothing is held just now."""
         self._seen: set[bytes] = set()
         """Commits that were looked at."""
 
@@ -253,7 +255,7 @@ class MessageProcess:
 
     def _beat(self) -> Behavior:
         world = self.world
-        while self.alive and (world.faulty or self.hold is not None):
+        while self.alive and not self.is_over:
             yield LEASE / 3
             if self.asleep_until > world.clock.now:
                 continue
@@ -282,6 +284,8 @@ class MessageProcess:
                     yield from self._deliver(n)
         except Died:
             return
+        finally:
+            self.is_over = True
 
     def _find(self, key: object, payload: bytes) -> ItemNo | None:
         """Return the number of an item; one that is not known is admitted first."""

@@ -232,8 +232,9 @@ class MessageProcess:
         self._excuse()
         if world.plan.same_host:
             world.dead.add(self.name)
+        later = 0.5 + world.chance() * LEASE
         for actor in MessageProcess(world, self.number, self.life + 1).actors():
-            world.begin(actor, 0.5 + world.chance() * LEASE)
+            world.begin(actor, later)  # together: a process that lives beats
         raise Died
 
     def sleep(self) -> None:

@@ -121,6 +121,7 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
             hear_the_rest(world)
         check(world)
     finally:
+        world.stopped = True
         world.store.close()
     return world
 

@@ -74,7 +74,7 @@ class LossyStore:
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         world, plan = self._world, self._world.plan
-        if not self._process.alive:
+        if not self._process.alive or world.stopped:
             raise StoreError("the process is gone")
         self._process.writes(commits[0])
         if world.loses_commits and world.goes_wrong(plan.unsent):

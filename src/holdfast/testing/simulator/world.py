@@ -115,6 +115,8 @@ class World:
 
     loses_commits = True
     """Whether commits get lost between a worker and the store, and not somewhere within it."""
+    stopped = False
+    """Whether the world has ended: who is still in the middle of something writes nothing any more."""
 
     def __init__(self, plan: WorldPlan, make_store: MakeStore, trace: list[str] | None = None) -> None:
         self.plan = plan

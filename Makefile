@@ -39,9 +39,10 @@ lint: setup ## ruff: style and common mistakes
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-docs: setup ## write again what is generated: docs/guarantees.md, docs/commands.md, the states in docs/architecture.md
+docs: setup ## write again what is generated: docs/api.md, docs/commands.md, the states in docs/architecture.md
 	$(BIN)/python tools/states.py
 	$(BIN)/python tools/commands.py
+	$(BIN)/python tools/api.py
 	$(BIN)/python tools/guarantees.py
 
 bench: setup ## measure speed against the floor, a hand-written script and the peers; ARGS go to bench

@@ -8,7 +8,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import holdfast
@@ -33,11 +35,11 @@ SECTIONS = {
     "Undelivered",
 }
 """Every public name once, in the order of the page."""
+ALL = {"*"}
 FOR_THE_ENGINE = {
     "Context": {"take_up", "said", "settle_up", "paid"},
-    **{name: set(dir(getattr(holdfast, name))) for name in "Files Csv JsonLines Parquet Folder Table Query Objects Pages "
-       "Reader".split()},
-    "Stage": {"describe"},
+    **dict.fromkeys(("Files", *SECTIONS["Sources"].split()[:4], "Table", "Query", "Objects", "Pages", "Reader"), ALL),
+    "Stage": {"describe", "maker", "awaits", "breaker", "runners", "runs_there", "accumulated", "rule"},
     "Pipeline": {"recover", "items", "store_path"},
     "Budget": {"rule"},
     "Breaker": {"rule"},
@@ -47,12 +49,11 @@ FOR_THE_ENGINE = {
     "Reconciliation": {"facts"},
 }
 """Members that have no underscore because other rooms of the house use them. Users do not need them."""
-NOT_MADE_BY_USERS = set(
-    "Stage Context Segment Report Result DeadLetter Statistics Plan Reconciliation Finding Processed File Object Source "
-    "Readable Partition ScanReport Tick StoreHandle BatchHandle ItemHandle DeadLetters FoundOrphans CursorHandle Status "
-    "ItemStory NumberedEvent Preview ActResult BatchChange".split()
-)
-"""Classes whose objects users are given: how they are made is not shown."""
+MADE_BY_USERS = """
+Pipeline Retry Budget Breaker Files Skip Defer Transient Permanent Bad Cursor Span Scan Follow
+Csv JsonLines Parquet Folder Table Query Objects Pages Reader
+"""
+"""Classes whose constructors are shown; objects of the others are given to users."""
 INTRODUCTION = """# API
 
 Every public name, made from the code by `make docs`. `import holdfast as hf`.
@@ -93,7 +94,8 @@ def _section(title: str, name: str, it: Any) -> str:
     if inspect.isclass(it) and issubclass(it, enum.Enum):
         words = ", ".join(f"`{each.name}` {each.value!r}" for each in it)
         return "\n".join([*parts, text, "", words, ""])
-    if name not in NOT_MADE_BY_USERS and (signature := _signature(it)) not in ("", "()"):
+    is_called = name in MADE_BY_USERS.split() or not inspect.isclass(it)
+    if is_called and (signature := _signature(it)) not in ("", "()"):
         parts.append(_block(f"{title}{signature}"))
     parts += [text, ""]
     if arguments:
@@ -105,8 +107,11 @@ def _section(title: str, name: str, it: Any) -> str:
 
 def _members(name: str, it: type) -> list[str]:
     """Return a table of the members of a class, and sections of the methods that have arguments to explain."""
-    rows, sections = list(_fields(it)), []
-    for member, value in _public(name, it):
+    hidden = FOR_THE_ENGINE.get(name, set())
+    if hidden is ALL:
+        return []
+    rows, sections = [(f"`{field}`", text) for field, text in _fields(it) if field not in hidden], []
+    for member, value in _public(it, hidden):
         text, arguments = _docstring(value)
         signature = "" if isinstance(value, property) else _signature(value)
         called = f"{member}{signature}"
@@ -119,19 +124,14 @@ def _members(name: str, it: type) -> list[str]:
     return [*([_table(("member", "meaning"), rows)] if rows else []), *sections]
 
 
-def _public(name: str, it: type) -> Iterator[tuple[str, Any]]:
+def _public(it: type, hidden: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield methods and properties of a class and of its bases of ours, in the order in which they are written."""
-    seen = set(FOR_THE_ENGINE.get(name, ()))
+    seen = set(hidden)
     for owner in reversed([each for each in it.__mro__ if each.__module__.startswith("holdfast")]):
         for member, value in vars(owner).items():
-            value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-            if not member.startswith("_") and member not in seen and (inspect.isfunction(value) or _is_property(value)):
+            if not member.startswith("_") and member not in seen and isinstance(value, FunctionType | property):
                 seen.add(member)
-                yield member, getattr(it, member) if _is_property(value) else value
-
-
-def _is_property(value: Any) -> bool:
-    return isinstance(value, property)
+                yield member, getattr(it, member)
 
 
 def _fields(it: type) -> Iterator[tuple[str, str]]:
@@ -152,13 +152,14 @@ def _classes() -> dict[str, ast.ClassDef]:
 
 def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     """Yield the names that are assigned with a docstring below."""
-    for line, below in zip(body, body[1:], strict=False):
-        targets = line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
-        names = [each.id if isinstance(each, ast.Name) else each.attr for each in targets
-                 if isinstance(each, ast.Name | ast.Attribute)]  # fmt: skip
-        match below:
-            case ast.Expr(value=ast.Constant(value=str(text))) if names and not names[0].startswith("_"):
-                yield f"`{names[0]}`", _cell(inspect.cleandoc(text))
+    for line, below in pairwise(body):
+        match line, below:
+            case (
+                ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name), *_])
+                | ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ) if not name.startswith("_"):
+                yield name, _cell(inspect.cleandoc(text))
 
 
 def _docstring(it: Any) -> tuple[str, list[tuple[str, str]]]:
@@ -196,7 +197,7 @@ def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
 
 def _cell(text: str) -> str:
     """Return a text for a cell of a table: the first paragraph, in one line."""
-    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+    return " ".join(text.split("\n\n", 1)[0].split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

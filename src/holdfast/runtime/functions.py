@@ -41,7 +41,8 @@ def lambda_handler(
         pipeline: The pipeline that handles them.
         batch: The name of the batch; by default that of the pipeline.
         key: A field of the item, or a function of it.
-        fail_dead: True if a dead letter counts as a failure of its message. By default it is handled, as it is recorded.
+        fail_dead: True if a dead letter counts as a failure of its message. By default it is handled, as it is
+            recorded.
         changed: What to do if a known key comes with another payload: `"refuse"`, `"keep"` or `"rerun"`.
         lease: How long a claim lasts if the function dies.
         margin: How long before the function's own time limit the work ends.

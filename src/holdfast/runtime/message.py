@@ -70,8 +70,8 @@ class Processed:
     number: int
     """Its number in the batch, from 0."""
     state: str
-    """`done`, `skipped`, `dead` or `cancelled`; else `waiting` (until `due`), `running` (another process works on it) or
-    `again` (it can be delivered again at once: the deadline came, or another process took it over)."""
+    """`done`, `skipped`, `dead` or `cancelled`; else `waiting` (until `due`), `running` (another process works on it)
+    or `again` (it can be delivered again at once: the deadline came, or another process took it over)."""
     output: Any = None
     """The output of the last stage, validated, if the item is done."""
     stage: str = ""
@@ -85,7 +85,8 @@ class Processed:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the message can be acknowledged: the item is done, skipped, dead or cancelled, and that is recorded."""
+        """Whether the message can be acknowledged: the item is done, skipped, dead or cancelled, and that is
+        recorded."""
         return self.state in FINISHED
 
     @property

@@ -104,15 +104,15 @@ class Pipeline(PipelineDefinition):
             lease: How long a claim lasts if this process dies and no other process can see that: 0.05 s to a day.
             heartbeat: How often leases are renewed; by default three times per lease.
             verify: How much is checked before a recorded output is trusted: `"none"`, `"quick"` or `"full"`.
-            undo: How many recorded outputs that no longer hold may be undone: a share such as `"100%"`, applied from 100
-                items on, or a number of items. Beyond that the run raises `hf.UndoRefused` and undoes nothing.
+            undo: How many recorded outputs that no longer hold may be undone: a share such as `"100%"`, applied from
+                100 items on, or a number of items. Beyond that the run raises `hf.UndoRefused` and undoes nothing.
             executor: `"threads"`, `"processes"` or a `concurrent.futures.Executor`, for stages that name none.
             progress: False for none, or a function that is called with the figures. The default is a bar in a terminal,
                 a line in a notebook, and lines on standard error elsewhere.
             identity: `"key"`; `"content"`: the digest of the validated payload is the key; `"new"`: every item is new
                 each time it is read.
-            changed: What to do if a known key comes with another payload: `"refuse"` the run, `"keep"` the stored one, or
-                `"rerun"` the item with the new one. Dead letters are left alone.
+            changed: What to do if a known key comes with another payload: `"refuse"` the run, `"keep"` the stored one,
+                or `"rerun"` the item with the new one. Dead letters are left alone.
             events: Where events are sent in addition to the pipeline's own receivers.
             on_code_change: What to do if the code, a schema or the sink of a stage has changed: `"keep"` finished work,
                 `"rerun"` what the change affects, or `"refuse"`. By default the run continues and says so.

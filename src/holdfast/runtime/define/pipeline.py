@@ -91,8 +91,8 @@ class PipelineDefinition:
     ) -> Stage[P, R] | Callable[[Callable[P, R]], Stage[P, R]]:
         """Make a function the next stage; a stage of the same name is replaced, as in a notebook.
 
-        The function takes `(value)` or `(value, ctx)`, and resources by name. The annotations of its first parameter and
-        of its return value are its schemas.
+        The function takes `(value)` or `(value, ctx)`, and resources by name. The annotations of its first parameter
+        and of its return value are its schemas.
 
         Args:
             name: The name of the stage in reports and in the journal; by default that of the function.

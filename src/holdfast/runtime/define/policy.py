@@ -23,7 +23,7 @@ class Retry:
     time in which no process ran, do not count."""
     wait: tuple[Duration, Duration] = ("2s", "30s")
     """The shortest and the longest wait. The wait after attempt *n* is drawn between the shortest and
-    `min(longest, shortest × 2ⁿ)`."""
+    `min(longest, shortest * 2ⁿ)`."""
     usd: Usd | None = None
     """The most to spend on failed attempts before giving up."""
     defer_within: Duration = "24h"

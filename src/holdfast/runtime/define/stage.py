@@ -277,8 +277,8 @@ class Stage(Generic[Params, Made_co]):
     def adopt(self: "Stage[..., Out]", *, timeout: Duration | None = None) -> AdopterOf[Out]: ...
 
     def adopt(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
-        """Register an adopter, `(item, ctx) -> out | None`. Before an item is tried again, it looks for the output of an
-        earlier attempt that was never recorded. The timeout is 10 s by default."""
+        """Register an adopter, `(item, ctx) -> out | None`. Before an item is tried again, it looks for the output of
+        an earlier attempt that was never recorded. The timeout is 10 s by default."""
 
         def register(given: Function) -> Function:
             self.adopter = Adopter(given, self.name, timeout, self.timeout)

@@ -102,12 +102,14 @@ class StageStatistics(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Plain):
-    """The statistics of a batch. They hold nothing of the store and cannot be changed."""
+    """The statistics of a batch, as plain data."""
 
     _tells: ClassVar[str] = "stages overall"
 
     stages: tuple[StageStatistics, ...]
+    """Those of each stage: attempts, outcomes, errors, and summaries of seconds, money, tokens and metrics."""
     overall: StageStatistics
+    """Those of all stages together."""
     passes: int = field(default=1, compare=False)
     """How often the journal was read."""
 

@@ -57,8 +57,8 @@ class Tick(Plain):
     cursor: str = ""
     """The cursor of the last committed row."""
     lag: float | None = None
-    """How many seconds the oldest undelivered row has waited, rows that are not final yet excepted; None if the cursor is
-    not a time, or the source does not answer."""
+    """How many seconds the oldest undelivered row has waited, rows that are not final yet excepted; None if the cursor
+    is not a time, or the source does not answer."""
     due: float | None = None
     """When a waiting follower may continue, in seconds since 1970."""
 

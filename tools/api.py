@@ -83,7 +83,12 @@ def page() -> str:
 
 def _errors(names: list[str]) -> str:
     """Return errors as a table: they have no members that differ."""
-    rows = [(f"`hf.{name}`", _cell(inspect.getdoc(getattr(holdfast, name)) or "")) for name in names]
+    rows = []
+    for error in (getattr(holdfast, name) for name in names):
+        bases = [base for base in error.__bases__ if base is not Exception and base.__name__ != "Plain"]
+        kind = ", ".join(f"`hf.{base.__name__}`" if hasattr(holdfast, base.__name__) else f"`{base.__name__}`"
+                         for base in bases)  # fmt: skip
+        rows.append((f"`hf.{error.__name__}`" + (f", a kind of {kind}" if kind else ""), _cell(error.__doc__ or "")))
     return _table(("error", "meaning"), rows)
 
 
@@ -126,7 +131,7 @@ def _members(name: str, it: type) -> list[str]:
 
 def _public(it: type, hidden: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield methods and properties of a class and of its bases of ours, in the order in which they are written."""
-    seen = set(hidden)
+    seen = {*hidden, "model_post_init"}  # the latter is made by pydantic
     for owner in reversed([each for each in it.__mro__ if each.__module__.startswith("holdfast")]):
         for member, value in vars(owner).items():
             if not member.startswith("_") and member not in seen and isinstance(value, FunctionType | property):

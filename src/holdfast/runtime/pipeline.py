@@ -180,7 +180,8 @@ class Pipeline(PipelineDefinition):
 
     def processor(self, batch: str | None = None, *, key: KeyFrom = None, deadline: Duration | datetime | None = None,
                   lease: Duration = "30s", changed: Changed = "refuse") -> Processor:  # fmt: skip
-        """Return a context manager that handles several messages as `process` does, all before one deadline."""
+        """Return a context manager that handles several messages as `process` does, all before one deadline:
+        `with p.processor() as one: one.process(item)`."""
         options = self._options(batch, key, deadline=deadline, lease=lease, changed=changed)
         return Processor(self, batch=options.batch, key=options.key, changed=options.changed, lease=options.lease,
                          deadline=options.deadline)  # fmt: skip
@@ -225,7 +226,7 @@ class Pipeline(PipelineDefinition):
 
     def cancel(self, batch: str | None = None, *, reason: str, actor: str = "", at_once: bool = False) -> ActResult:
         """Cancel a batch for good. Items in flight are finished or left at a checkpoint; with `at_once`, their owners
-        are fenced off instead."""
+        are fenced off instead. Return how many items were cancelled and how many are in flight."""
         return steer.cancel(self.store, self._known(batch), _by(actor, reason), at_once=at_once)
 
     def _known(self, batch: str | None) -> Batch:

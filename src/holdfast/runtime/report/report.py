@@ -184,17 +184,20 @@ class Report(Plain):
     why: str
     """The state in a sentence, and what to do next."""
     counts: StateCounts
-    """Items by state, which add up to `expected`."""
+    """Items by state: `done`, `skipped`, `dead`, `cancelled` and `pending` add up to `expected`; `ready`, `running`,
+    `waiting` and `orphaned` add up to `pending`."""
     totals: Totals
-    """Money, tokens, attempts and seconds over all runs."""
+    """Sums over all runs: `attempts`, `usd`, `tokens`, `seconds`, `settled`, `mean_usd`, `mean_seconds`."""
     forecast: Forecast
-    """Time and money that the rest will take."""
+    """Time and money that the rest will take: `left`, `rate`, `seconds`, `work_seconds`, `usd`."""
     this_run: ThisRun
-    """What this run did, and how fast."""
+    """What this run did: `done_before`, `done`, `dead`, `skipped`, `admitted`, `usd`, `seconds`, `rewound`, `adopted`,
+    `rate`."""
     saved: Saved
-    """Work of earlier runs that was not done again."""
+    """Work of earlier runs that was not done again: `items`, `seconds`, `usd`. In large batches it is estimated from
+    means, and `about` is True."""
     dead: tuple[DeadLetter, ...]
-    """The first dead letters; `holdfast dead list` shows all of them."""
+    """The first 20 dead letters; `holdfast dead list` shows all of them."""
     stages: Mapping[str, Mapping[str, Any]]
     """By stage: what its `after` hooks returned, and when it was complete."""
     tolerated: int
@@ -210,7 +213,7 @@ class Report(Plain):
     reason: StopReason = StopReason.NONE
     """What ended the run before the batch was complete."""
     failed_hooks: tuple[str, ...] = ()
-    """Errors of `after` hooks. The work is recorded all the same."""
+    """Errors of `after` hooks. The work is recorded, the exit code is 1, and the next run calls the hooks again."""
     sealed_at: float | None = None
     """When the batch was sealed, in seconds since 1970; None while it is open."""
     kinds: Kinds = field(default_factory=lambda: Kinds({}))

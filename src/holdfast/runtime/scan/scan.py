@@ -36,6 +36,7 @@ from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
 from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
+from holdfast.runtime.sources.parquet import Parquet
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import Duration, command, moment, printable, seconds
 from holdfast.stores import owners
@@ -415,7 +416,7 @@ class Follow(SourceWalk):
         events: Sequence[Target] | Target = (),
         isolate: bool = False,
     ) -> None:
-        if isinstance(source, LineFile):
+        if isinstance(source, LineFile | Parquet):
             raise UsageError(
                 f"Follow({name!r}, {source!r}): a file is not followed: write what is new to files of their own and "
                 "follow the folder (hf.Folder), or scan each file under a batch name of its own"

@@ -48,8 +48,8 @@ class RangeLost(LeaseLost):
 
 
 class Partition:
-    """A partition of the source, as a generator handler receives it: iterate over its rows, and `yield` the accumulator
-    at each checkpoint."""
+    """A partition of the source, as a generator handler receives it. Iterate over its rows, from the checkpoint on
+    (`async for` works as well), and `yield` the accumulator at each checkpoint."""
 
     def __init__(self, key: Any, acc: Any, rows: Callable[[], Iterator[Any]], ctx: Context | None = None) -> None:
         self.key = key

@@ -175,7 +175,7 @@ def _mark(name: str, item: Any) -> int:
 
 
 class File(BaseModel):
-    """A file of a folder, as an item. Its content is read only when a handler asks for it."""
+    """A file of a folder, as an item. It can be opened like a path; its content is not part of the item."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -203,7 +203,7 @@ class File(BaseModel):
 class Folder:
     """The files of a folder, streamed in the order of their names: `Folder("scans", "*.png")`.
 
-    Links to folders are not followed.
+    Each item is an `hf.File`; its key is the path within the folder. Links to folders are not followed.
 
     Args:
         path: The folder.
@@ -341,7 +341,7 @@ ASKED_FOR = 1000
 
 
 class Object(BaseModel):
-    """An object of a bucket, as an item. Its content is read only when a handler asks for it."""
+    """An object of a bucket, as an item. Its content is not part of the item."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -378,7 +378,7 @@ class Object(BaseModel):
 class Objects:
     """The objects under a prefix of a bucket, streamed in the order of their names: `Objects("s3://scans/2026/")`.
 
-    Credentials come from the environment, in the variables that each provider's own tools use.
+    Each item is an `hf.Object`; its key is the name. Credentials come from the environment, in the variables that each provider's own tools use.
 
     Args:
         url: The bucket and the prefix: `s3://`, `az://`, `gs://` or `file://`.

@@ -107,9 +107,9 @@ class Statistics(Plain):
     _tells: ClassVar[str] = "stages overall"
 
     stages: tuple[StageStatistics, ...]
-    """Those of each stage. `queue`, `execution`, `total` (seconds), `usd`, `tokens`, `attempts` and `metrics[name]` each
-    have `count`, `min`, `max`, `sum`, `mean`, `p50`, `p95` and `buckets`; `runs`, `outcomes`, `codes`, `models`, `usage`
-    and `attempt_counts` are counts. Quantiles are exact, by linear interpolation."""
+    """Those of each stage. `queue`, `execution`, `total` (seconds), `usd`, `tokens`, `attempts` and `metrics[name]`
+    each have `count`, `min`, `max`, `sum`, `mean`, `p50`, `p95` and `buckets`; `runs`, `outcomes`, `codes`, `models`,
+    `usage` and `attempt_counts` are counts. Quantiles are exact, by linear interpolation."""
     overall: StageStatistics
     """Those of all stages together."""
     passes: int = field(default=1, compare=False)

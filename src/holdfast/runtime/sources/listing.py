@@ -378,7 +378,8 @@ class Object(BaseModel):
 class Objects:
     """The objects under a prefix of a bucket, streamed in the order of their names: `Objects("s3://scans/2026/")`.
 
-    Each item is an `hf.Object`; its key is the name. Credentials come from the environment, in the variables that each provider's own tools use.
+    Each item is an `hf.Object`; its key is the name. Credentials come from the environment, in the variables that each
+    provider's own tools use.
 
     Args:
         url: The bucket and the prefix: `s3://`, `az://`, `gs://` or `file://`.

@@ -144,7 +144,7 @@ class Pipeline(PipelineDefinition):
 
     def plan(self, items: Iterable[Any] | None = None, batch: str | None = None, *, key: KeyFrom = None,
              workers: int = 16, verify: Level = "quick", identity: Identity = "key", changed: Changed = "refuse",
-             on_code_change: OnCodeChange | None = None) -> Plan:  # fmt: skip
+             on_code_change: OnCodeChange | None = None, undo: int | str = UNDO_SHARE) -> Plan:  # fmt: skip
         """Return what a run would do with every item, and why, with a forecast of time and money. It changes nothing;
         its arguments are those of `run`."""
         options = self._options(
@@ -155,6 +155,7 @@ class Pipeline(PipelineDefinition):
             identity=identity,
             changed=changed,
             on_code_change=on_code_change,
+            undo=undo,
         )
         Resources(self)  # what a run would refuse, its plan refuses
         return plan.make_plan(self, options, self._items(items))

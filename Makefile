@@ -53,6 +53,7 @@ soak: setup ## run the fault generators for HOURS=n hours, print totals and seed
 
 results: setup ## collect the results to publish with a release in build/results: guarantees, benchmarks, soak
 	$(BIN)/python tools/guarantees.py
+	$(BIN)/python tools/guarantees.py --check --results build/promises.json
 	$(BIN)/python tools/results.py
 
 lock: ## resolve the dependencies of pyproject.toml again, into requirements.lock

@@ -12,7 +12,7 @@ from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup, plan
-from holdfast.runtime.acts import Actor, ActResult
+from holdfast.runtime.acts import Actor, ActResult, actor_named, check_words
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
     Changed,
@@ -209,12 +209,12 @@ class Pipeline(PipelineDefinition):
         opened if necessary. To change the number, give a reason."""
         steer.check_total(expected)
         with self.processor(batch) as opened:
-            steer.expect(self.store, opened.batch, expected, actor=_actor(actor), reason=reason,
-                          sinks=sinks_among(self.stages))  # fmt: skip
+            steer.expect(self.store, opened.batch, expected, actor=actor_named(actor),
+                         reason=check_words(reason, "reason"), sinks=sinks_among(self.stages))  # fmt: skip
 
     def close(self, batch: str | None = None, *, reason: str = "", actor: str = "") -> None:
         """Take no new items from now on. The batch ends once those it has are settled. This cannot be undone."""
-        steer.close(self.store, self._known(batch), actor=_actor(actor), reason=reason,
+        steer.close(self.store, self._known(batch), actor=actor_named(actor), reason=check_words(reason, "reason"),
                      sinks=sinks_among(self.stages))  # fmt: skip
 
     def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
@@ -270,8 +270,4 @@ class Pipeline(PipelineDefinition):
 
 def _by(actor: str, reason: str) -> Actor:
     """Return who acts from Python: this process, unless somebody is named."""
-    return Actor(name=_actor(actor), reason=reason)
-
-
-def _actor(actor: str) -> str:
-    return actor if actor else owners.short(owners.new_owner())
+    return Actor(name=actor_named(actor), reason=reason)

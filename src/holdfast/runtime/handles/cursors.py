@@ -192,7 +192,7 @@ def import_cursors(
 def _shown(store: Store, batch: Batch, plan: Callable[[], CursorPlan], verb: str) -> Preview:
     made = plan()
     question = f"{verb} {many(made.concerned, 'partition')} of {batch.name}"
-    return cursors.shown(made, question, lambda by: cursors.carry_out(store, batch, made, by))
+    return cursors.shown(made, question, lambda by, _: cursors.carry_out(store, batch, made, by))
 
 
 def check_document(file: str | Path) -> None:

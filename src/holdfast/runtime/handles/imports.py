@@ -9,7 +9,7 @@ from typing import Literal, overload
 from holdfast.core import cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime import importers, recover
-from holdfast.runtime.acts import Actor, ActResult, Preview, this_process
+from holdfast.runtime.acts import Actor, ActResult, Preview, actor_named
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.handles.cursors import read
@@ -80,7 +80,7 @@ def _shown(scan: SourceWalk, found: ImportPlan) -> Preview:
         first=tuple(first), more=len(plan.seeds) - len(first), nothing_to_do=False,
         titles=(f"A new batch {plan.name} would continue there, under fences above {plan.fence}:",),
         remark=kept if found.history else "", warning="; ".join(found.told), question=f"Make batch {plan.name}",
-        perform=lambda by: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
+        perform=lambda by, _: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def import_pages(
     if dry_run:
         pipeline = copy.copy(pipeline)
         pipeline.use_store(MemoryStore())
-    by = NOBODY if dry_run else Actor(name=actor if actor else this_process(), reason=reason)
+    by = NOBODY if dry_run else Actor(name=actor_named(actor), reason=reason)
     return importers.take_over_pages(pipeline, place, read(place), by, batch=name, key=key)
 
 
@@ -139,6 +139,6 @@ def import_outputs(
     name, found = _name(pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
-    by = Actor(name=actor if actor else this_process(), reason=reason)
+    by = Actor(name=actor_named(actor), reason=reason)
     moved = recover.set_aside(found.path) if found.path is not None and found.damage is not None else ()
     return pipeline.recover(by=by, batch=name, key=key, set_aside=moved)

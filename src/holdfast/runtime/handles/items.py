@@ -13,7 +13,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Key, Kind, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Preview, this_process
+from holdfast.runtime.acts import ActResult, Preview, actor_named
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.partitions import kind_by_number, standing_of
 from holdfast.runtime.report import overview
@@ -146,7 +146,7 @@ class ItemHandle(Plain):
         """Return its whole story: what happened to it, why it is in its state, and what can be done."""
         from holdfast.runtime.report.why import tell
 
-        return tell(self._store, self._batch, f"#{self._item.n}")
+        return tell(self._store, self._batch, self._item)
 
 
 def _decoded(data: bytes) -> Any:
@@ -256,7 +256,7 @@ def look_for_orphans(store: Store, batches: Sequence[Batch], limit: int, actor: 
 
     first: list[Orphan] = []
     found: dict[str, Counter[str]] = {}
-    who = actor if actor else this_process()
+    who = actor_named(actor)
     for batch in batches:
         seen = resolution.look_for_orphans(store, batch, limit=limit - len(first))
         resolution.announce(store, batch, seen, actor=who)

@@ -343,9 +343,11 @@ class ItemStory(Plain):
         return printable("\n".join(lines + [f"      {command}" for command in self.commands]))
 
 
-def tell(store: Store, batch: Batch, item: str) -> ItemStory:
-    """Return the story of one item."""
-    found = lookup.item_named(store, batch, item)
+def tell(store: Store, batch: Batch, item: Key | StoredItem) -> ItemStory:
+    """Return the story of one item, as it is now."""
+    n = item.n if isinstance(item, StoredItem) else lookup.item_named(store, batch, item).n
+    found = lookup.item_of(store, batch, n)
+    assert found is not None
     names = stage_names(batch)
     line = lineage(store.chunks(batch.id), found.n)
     teller = _StoryTeller(store, batch, found, names, line)

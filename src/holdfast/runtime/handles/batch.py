@@ -57,7 +57,8 @@ class BatchHandle:
 
     def _check_store(self, program: "Pipeline | SourceWalk") -> None:
         """Refuse a pipeline or scan whose state is in another store: it would answer for a batch of the same name."""
-        theirs = getattr(program, "pipeline", program).store
+        pipeline: Any = getattr(program, "pipeline", program)
+        theirs: Store = pipeline.store
         if theirs is not self._store and _place(theirs.url) != _place(self._store.url):
             raise UsageError(
                 f"{program.name!r} keeps its state in {theirs.url}, and this batch is in {self._store.url}: pass "

@@ -153,7 +153,7 @@ def test_a_store_in_a_folder_of_somebody_else_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(UsageError, match="may not be read by this user"):
+    with pytest.raises(UsageError, match="cannot be read by this user"):
         open_store(tmp_path / "state.db", must_exist=True)
 
 

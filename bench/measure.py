@@ -38,7 +38,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     items."""
 
     syncs: float | None = None  # per item; None if tracing is impossible
-    skips: bool | None = None  # None where a second run was not tried: it keeps nothing, or cannot tell
+    skips: bool | None = None  # None if a second run was not tried: it stores nothing, or cannot tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

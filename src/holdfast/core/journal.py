@@ -267,7 +267,7 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
     dead: int
     cancelled: int
     reconciliation: bytes = b""
-    """What was compared and found, as canonical JSON."""
+    """The comparison and its findings, as canonical JSON."""
     reason: str = ""
     """The reason given for the seal; empty in entries of versions that did not store it."""
 

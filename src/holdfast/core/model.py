@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 class BatchMode(StrEnum):
-    """The course of a batch: whether it may be worked on. Whether it is finished is derived separately."""
+    """The course of a batch: whether it may be worked on. Its completion is derived separately."""
 
     OPEN = "open"
     PAUSED = "paused"

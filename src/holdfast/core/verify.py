@@ -184,7 +184,7 @@ class Finding(Plain, Value, frozen=True, kw_only=True):
 
     @property
     def remedy(self) -> str:
-        """What to do about the finding."""
+        """The action to take about the finding."""
         of_number = self.what is What.NEVER_CREATED and self.key is None
         text = NEVER_CAME if of_number else REMEDIES[self.what]
         return text.replace("{expect}", self.expect or "holdfast expect BATCH N --reason …")
@@ -274,13 +274,13 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     """The first findings, in full."""
     nothing: str = ""
-    """What the source gave none of, "item" or "row", unless that was allowed."""
+    """The missing content of an empty source, "item" or "row", unless that was allowed."""
     basis: bytes = b""
     """The facts that decided the end (`course.basis`): the end is announced only while they are unchanged."""
 
     @property
     def unexplained(self) -> tuple[str, ...]:
-        """What keeps the batch from being finished, in words; empty if every item is accounted for."""
+        """The reasons why the batch is not finished, in words; empty if every item is accounted for."""
         reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
         if self.recorded.pending:
             reasons.append(f"{self.recorded.pending:,} pending")
@@ -290,12 +290,12 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
 
     @property
     def is_explained(self) -> bool:
-        """Whether every item is accounted for."""
+        """True if every item is accounted for."""
         return not self.unexplained
 
     @property
     def is_told(self) -> bool:
-        """Whether the end is announced: every admitted item is accounted for, and there are not more of them than
+        """True if the end is announced: every admitted item is accounted for, and there are not more of them than
         expected. If there are fewer, the batch was stopped, and that is announced."""
         missing = max(0, (self.expected.total or 0) - self.expected.admitted)
         others = sum(count for what, count in self.found.items() if what is not What.NEVER_CREATED)
@@ -303,7 +303,7 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to do; there may be findings. An empty batch has not ended."""
+        """True if nothing is left to do; there may be findings. An empty batch has not ended."""
         return self.expected.read and not self.recorded.pending and not self.nothing
 
     @property

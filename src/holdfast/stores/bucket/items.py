@@ -222,8 +222,8 @@ class Items:
         return found
 
     def with_kind(self, document: ChunkDocument, batch: Callable[[], BatchDocument]) -> ChunkDocument:
-        """Return the document of a chunk with its kind, which it does not store. Whether its batch is a scan is looked
-        up once for each batch."""
+        """Return the document of a chunk with its kind, which it does not store. Its batch is checked for being a
+        scan once."""
         chunk = document.chunk
         if self._scans.get(chunk.batch) is False:
             return document

@@ -102,7 +102,7 @@ def the_last_expected_item_says_that_all_are_there(kit: Kit) -> None:
     assert kit.store.batches()[0].ingested_at is None
     kit.admit("c")
     assert kit.store.batches()[0].ingested_at == kit.clock()
-    kit.admit("d")  # more than expected are taken: whoever compares finds out
+    kit.admit("d")  # more than expected are accepted: a reconciliation reports them
     assert kit.store.batches()[0].admitted == 4
     kit.check()
 

@@ -32,7 +32,7 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int
     """How many chunks a worker may claim in one write."""
     same_host: bool
-    """Whether a dead process is known to be dead."""
+    """True if a dead process is known to be dead."""
     faults_until: float
     """Seconds from the start after which faults stop."""
     crash: float
@@ -66,7 +66,7 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     checks: float
     """How often outputs break and are checked: seconds between two checks, 0 for never."""
     adopts: bool
-    """Whether a worker finds an output that another made but could not record."""
+    """True if a worker finds an output that another made but could not record."""
     halts: float
     """How often the batch is paused, 0 for never."""
     cancel: float
@@ -81,7 +81,7 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How often an acknowledgment of the receiver is lost."""
     tolerance: DeadLimit | None
     watched: bool
-    """Whether items are counted one by one after every change."""
+    """True if items are counted one by one after every change."""
     every: int = 0
     """If items are partitions: the number of rows between two checkpoints; else 0."""
     lengths: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     asks: float = 0.0
     """How often the service sets a wait during an outage."""
     processes: bool = False
-    """Whether handlers run in separate processes, which die."""
+    """True if handlers run in separate processes, which die."""
     fatal: tuple[str, int] | None = None
     """The key and stage that always kill such a process."""
     litter: float = 0.0

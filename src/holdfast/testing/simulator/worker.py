@@ -181,7 +181,7 @@ class SimulatedWorker:
 
     @property
     def is_shaken(self) -> bool:
-        """Whether it was, or is being, kept from renewing its leases in time."""
+        """True if it was, or is being, kept from renewing its leases in time."""
         return self.shaken or any(self.world.clock.now - since > LEASE / 10 for since in self.waits_since)
 
     def leases(self) -> list[Lease]:

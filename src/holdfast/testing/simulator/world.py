@@ -135,7 +135,7 @@ class World:
         self.tolerance = plan.tolerance
         self.course = BatchMode.OPEN
         self.ended = self.ending = False
-        """Whether the source was read to the end."""
+        """True once the source was read to the end."""
         self.sealed: SealedState | None = None
         self.outputs = MadeOutputs(self.store, self.batch.id)
         self.ranges = RangeOracle(self)

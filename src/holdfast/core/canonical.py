@@ -1,6 +1,6 @@
 """Canonical bytes, digests, fingerprints and keys.
 
-Digests cover the stored bytes, never a second serialization.
+Digests cover the stored bytes, never a second serialisation.
 """
 
 import base64
@@ -65,8 +65,9 @@ def storable(text: str) -> str:
 def key_hash(text: str) -> int:
     """Return a 56-bit number for the index of keys.
 
-    Neighboring keys ("page-0041", "page-0042") get neighboring numbers, because an index that is filled in order stays
-    fast: the head of the key is hashed, its last three bytes are kept. Colliding keys are allowed and compared in full.
+    Neighbouring keys ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order
+    stays fast: the head of the key is hashed, its last three bytes are kept. Colliding keys are allowed and compared in
+    full.
     """
     raw = text.encode("utf-8", "surrogatepass")
     return zlib.crc32(raw[:-3]) << 24 | int.from_bytes(raw[-3:], "big")

@@ -225,7 +225,7 @@ def is_last(batch: Batch, fresh: int) -> bool:
 
 def is_whole(batch: Batch, *, read: bool) -> bool:
     """Return whether a batch has all its items, given whether the run reached the end of its source (`read`). If it did
-    not, the rest of the source does not matter only if the batch was closed or has as many items as expected."""
+    not, the batch must have been closed or have as many items as expected: then the rest of the source is irrelevant."""
     is_said = batch.closed_at is not None or batch.admitted == batch.expected
     return batch.ingested_at is not None and (read or is_said)
 
@@ -305,7 +305,7 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
         return f"{pending:,} of its items are pending: run it again, or cancel it"
     admitted = sum(chunk.size for chunk in chunks)
     if admitted != batch.admitted:
-        return f"its chunks hold {admitted:,} items, but {batch.admitted:,} were admitted: run `holdfast audit`"
+        return f"its chunks hold {admitted:,} items, but {batch.admitted:,} were admitted: run `holdfast audit verify`"
     seen = decode(reconciliation) if reconciliation else {}
     if "heads" in seen and (seen["heads"], seen.get("expected")) != (cover(chunks).hex(), batch.expected):
         return "it changed while it was reconciled: try again"

@@ -13,7 +13,7 @@ not deaths among others, and not deaths before its turn. In a grant of n items, 
 is isolated after at most SUSPECT + log2(n) + BLAME deaths, rounded up. Any commit, a release or an operator
 (`Act.lifts`) clears the blame.
 
-A request for one particular item of a suspect grants it alone, so that it can be on trial even if its neighbors are
+A request for one particular item of a suspect grants it alone, so that it can be on trial even if its neighbours are
 never requested. A grant is the head of a chunk, so this takes two grants if other items precede it: the first is of
 those.
 """

@@ -270,7 +270,7 @@ R = TypeVar("R")
 
 
 def patient(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Return a verb that is retried if the bucket did not answer: it writes nothing, or is recognized by its own
+    """Return a verb that is retried if the bucket did not answer: it writes nothing, or is recognised by its own
     ids."""
 
     @functools.wraps(verb)

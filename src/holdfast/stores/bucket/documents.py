@@ -52,7 +52,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 0
     """Grows with every write, so that no two versions have the same bytes."""
     write: str = ""
-    """The id of the write that made it: a writer whose reply was lost recognizes its own write by it."""
+    """The id of the write that made it: a writer whose reply was lost recognises its own write by it."""
     epoch: int = 0
 
 

@@ -282,13 +282,13 @@ NAME = "receiver"
 
 def receiver(world: World) -> Behavior:
     """Read from the position in the store, receive, and then acknowledge. A crash in between loses the
-    acknowledgment."""
+    acknowledgement."""
     outbox = outbox_of(world.store)
     while world.faulty:
         yield world.plan.hears * (0.5 + world.chance())
         hear(world, 1 + int(world.chance() * 3))
         if world.chance() < 0.1:
-            outbox.delivered(NAME, outbox.delivered(NAME) - 1)  # an old acknowledgment comes late
+            outbox.delivered(NAME, outbox.delivered(NAME) - 1)  # an old acknowledgement comes late
 
 
 def hear(world: World, limit: int) -> bool:

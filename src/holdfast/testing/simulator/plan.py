@@ -78,7 +78,7 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     hears: float
     """How often a receiver asks for events."""
     deaf: float
-    """How often an acknowledgment of the receiver is lost."""
+    """How often an acknowledgement of the receiver is lost."""
     tolerance: DeadLimit | None
     watched: bool
     """True if items are counted one by one after every change."""

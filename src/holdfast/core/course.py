@@ -225,7 +225,7 @@ def is_last(batch: Batch, fresh: int) -> bool:
 
 def is_whole(batch: Batch, *, read: bool) -> bool:
     """Return whether a batch has all its items, given whether the run reached the end of its source (`read`). If it did
-    not, the batch must have been closed or have as many items as expected: then the rest of the source is irrelevant."""
+    not, the batch must be closed or have as many items as expected: then the rest of the source is irrelevant."""
     is_said = batch.closed_at is not None or batch.admitted == batch.expected
     return batch.ingested_at is not None and (read or is_said)
 
@@ -389,7 +389,7 @@ class StopReason(StrEnum):
     TOLERANCE = "tolerance"
     """More items died than `stop_beyond` allows."""
     BREAKER = "breaker"
-    """A service failed for too long."""
+    """A service did not answer for too long."""
     AWAY = "away"
     """The source is unavailable."""
     TROUBLE = "trouble"

@@ -198,10 +198,10 @@ SENDS: Final = 3
 """How often a commit without a reply is sent; after that, its work is left to the next process that claims it."""
 
 BREAKER_FAILURES: Final = 20
-"""Transient failures of different items in a row, with no success in between, that make a stage pause."""
+"""Transient failures of different items in a row, with no answer in between, that make a stage pause."""
 
 BREAKER_PAUSE: Final = 30.0
-"""Seconds of the first pause; each further one is twice as long until there is a success."""
+"""Seconds of the first pause; each further one is twice as long until there is an answer."""
 
 BREAKER_LONGEST: Final = 600.0
 """Seconds of the longest pause."""

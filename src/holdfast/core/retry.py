@@ -374,7 +374,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True):
     """The breaker's knowledge of a service."""
 
     row: frozenset[int] = frozenset()
-    """Numbers of the items that failed since the last success."""
+    """Numbers of the items that failed since the last answer."""
     until: float = 0.0
     """When the pause ends; 0 while the breaker is closed."""
     pause: float = 0.0

@@ -304,7 +304,7 @@ def check_source(batch: Batch, now: dict[str, Any], accepted: str | None, *, res
         reset = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
-            'there: to continue anyway, pass accept_source="why that is fine"; otherwise '
+            'there: pass accept_source="why that is fine" to continue anyway, '
             f'{reset}or read the new source under another batch name (batch="NAME"); nothing was run'
         )
     return changed

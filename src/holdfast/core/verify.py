@@ -149,7 +149,7 @@ REMEDIES = {
     "that makes it",
     What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
     What.EXTRA: "check it, and move or delete it yourself if it is not needed: Holdfast never does",
-    What.DUPLICATED: "give the sink a template that gives each item a different name, then run the batch with "
+    What.DUPLICATED: "use a sink template that gives each item a different name, then run the batch with "
     'on_code_change="rerun"',
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
     What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: `{expect}`",

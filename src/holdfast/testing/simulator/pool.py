@@ -193,7 +193,7 @@ class HandlerPool:
         """Check, before anything is run, whether the input still exists and whether the output already exists."""
         return look_first(self.world, item)
 
-    # -- ranges -------------------------------------------------------------------------------------------------
+    # -- partitions ---------------------------------------------------------------------------------------------
 
     def _begin_walk(self, work: Assignment) -> Behavior:
         world, (item,) = self.world, work.items

@@ -87,11 +87,11 @@ def test_what_to_do_is_told_as_options(app: Path, holdfast: Command) -> None:
     assert "--changed rerun" in told(holdfast("plan", other))
     assert "--changed rerun" in told(holdfast("run", other, "--changed", "rerun")), "a dead letter is left alone"
     newer = write(app, "newer", text="b", made="dict(row)")
-    assert "--on-code-change keep to keep what is done, or --on-code-change rerun" in told(
+    assert "--on-code-change keep to keep finished work, or --on-code-change rerun" in told(
         holdfast("run", newer, "--on-code-change", "refuse")
     )
     assert "with --on-code-change rerun" in told(holdfast("plan", newer))
-    assert "--on-code-change rerun to run again" in told(holdfast("run", newer, "--changed", "keep"))
+    assert "--on-code-change rerun to run the affected" in told(holdfast("run", newer, "--changed", "keep"))
     assert logging.lastResort is not None
     warning = logging.LogRecord("holdfast.run", logging.WARNING, "", 0, 'Pass on_code_change="%s"', ("keep",), None)
     assert logging.lastResort.format(warning) == "Pass --on-code-change keep", (

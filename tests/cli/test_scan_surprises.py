@@ -174,7 +174,7 @@ def test_a_lone_key_needs_no_name(followed: Path, holdfast: Command) -> None:
         assert shown.code == 0
         assert "id=15" in shown.out
     answer = holdfast("cursor", "reset", "orders", "--to-cursor", "5", "--key", "x", "--acc", "keep", "--dry-run")
-    assert (answer.code, "'x' is no integer" in answer.err) == (2, True)
+    assert (answer.code, "'x' is not of type integer" in answer.err) == (2, True)
 
 
 def test_a_key_of_another_type_is_refused_in_words(followed: Path, holdfast: Command) -> None:

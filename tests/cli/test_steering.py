@@ -84,7 +84,7 @@ def test_cancel_ends_a_batch_and_doing_it_again_does_no_harm(world: World, holdf
     assert holdfast("status", "moby-dick", "--json").document["end"] == "cancelled"
     assert "because" in holdfast("why", "moby-dick", "rest").out
     assert holdfast("audit", "verify").code == 0
-    assert "was cancelled, for good" in holdfast("unpause", "moby-dick", *WHY).err
+    assert "was cancelled, which cannot be undone" in holdfast("unpause", "moby-dick", *WHY).err
 
 
 def test_cancel_leaves_what_somebody_holds_unless_told_otherwise(world: World, holdfast: Command) -> None:

@@ -242,7 +242,7 @@ def test_the_audit_of_a_store_without_its_batch_ends_with_1(stored: Path, holdfa
     db.close()
     told = holdfast("audit", "verify", "--store", "state.db")
     assert told.code == 1
-    assert "its row is gone" in told.out
+    assert "its row is missing" in told.out
 
 
 def test_a_wrong_number_of_stages_in_a_row_does_not_keep_a_run_from_its_end(stored: Path) -> None:

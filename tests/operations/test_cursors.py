@@ -154,8 +154,8 @@ def test_what_was_accumulated_is_never_mixed_without_a_word(half: Totals) -> Non
 @pytest.mark.parametrize(
     ("text", "keys", "says", "why"),
     [
-        ("abc", (), None, "no integer"),
-        ("1.5", (), None, "no integer"),
+        ("abc", (), None, "not of type integer"),
+        ("1.5", (), None, "not of type integer"),
         ("5", ("7",), None, "have no key"),
         ("5", (), "timestamp", "of type integer"),
         ("5000", (), None, "comes after the end"),

@@ -115,7 +115,7 @@ def test_beyond_what_an_item_may_be_deferred_it_is_buried_with_that_reason(folde
     (letter,) = report.dead
     assert letter.code == "deferred_too_long"
     assert "asks to wait 7,200 s" in letter.reason
-    assert "it may be for 3,600 s" in letter.reason
+    assert "the limit is 3,600 s" in letter.reason
 
 
 def test_a_deferral_that_was_told_costs_no_attempt(folder: Path) -> None:

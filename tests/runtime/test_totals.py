@@ -109,7 +109,7 @@ def test_the_same_number_does_nothing_and_another_needs_a_reason(letters: hf.Pip
     before = letters.store.batches()
     letters.expect(None, 2)
     assert letters.store.batches() == before
-    with pytest.raises(UsageError, match="another number needs a reason"):
+    with pytest.raises(UsageError, match="changing that needs a reason"):
         letters.expect(None, 3)
     letters.expect(None, 3, reason="one was forgotten", actor="ann")
     assert [(body.expected, body.reason) for body in bodies(letters, "steered")] == [(2, ""), (3, "one was forgotten")]

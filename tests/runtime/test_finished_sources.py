@@ -88,7 +88,7 @@ def test_a_file_that_was_touched_or_written_on_is_the_same() -> None:
     report = scan(hf.Csv(path)).run(progress=False)
     (note,) = report.warnings
     assert "has grown by 12 bytes" in note
-    assert "follow" not in note, "a file is not followed"
+    assert "follow" not in note, "a file cannot be followed"
     assert (report.exit_code, report.result) == (0, 1000)
 
 

@@ -911,7 +911,7 @@ def test_a_scan_that_follows_is_not_handed_any() -> None:
     @scan.handler
     def add(rows: Any, *, client: int) -> None: ...
 
-    with pytest.raises(hf.UsageError, match=r"follows its source, and is not handed resources \(client\)"):
+    with pytest.raises(hf.UsageError, match=r"follows its source, so its handler cannot take resources \(client\)"):
         scan.tick()
 
 

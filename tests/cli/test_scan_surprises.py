@@ -194,7 +194,7 @@ def test_rows_are_looked_up_only_where_they_are_counted(app: Path, holdfast: Com
         Path("k.json").write_text(json.dumps({"cursor": bad, "items_processed": 7}))
         answer = holdfast("import", "app.py:totals", "--from-checkpoint", "1=k.json", "--by-rows", "--batch=b", *AGREED)
         assert answer.code == 2, bad
-        assert "counts no rows" in answer.err
+        assert "is not a number of rows" in answer.err
 
 
 # -- results by hand ------------------------------------------------------------------------------------------------

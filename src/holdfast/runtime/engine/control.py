@@ -110,7 +110,7 @@ class Control(Orders):
         """Wrap code that replaces stored payloads: the worker rests first, so that no attempt of this run is under way
         whose result and cost could not be recorded. `is_over`: there is no worker to wait for."""
         before, self.comparing = self.comparing, True
-        self._still.clear()  # only then: a worker that noted its rest before begins nothing now
+        self._still.clear()  # after `comparing`: a late rest() comes from a worker that begins nothing
         wake()
         while not (is_over() or self.at_once) and not self._still.wait(LOOK_SECONDS):
             pass

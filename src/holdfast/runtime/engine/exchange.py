@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.5
 SHARE = 0.25
 """At most this share of the time is given up to end cleanly before the deadline."""
 SHARE_IN_THE_DARK = 0.1
-"""The same share if it is unknown how long items in flight take."""
+"""This share is given up if it is unknown how long items in flight take."""
 LEAST_SECONDS = 0.05
 """With less time left than this, nothing begins that must end in time."""
 

@@ -142,7 +142,7 @@ def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, A
     seen = Inventory()
     each = (name for name, item in named if seen.add(name, item) >= 0)
     spans = split_names(each, parts)
-    for _ in each:  # one partition is made without this
+    for _ in each:  # one partition is made without reading the names
         pass
     known = seen.identity(described)
     return [msgspec.structs.replace(span, identity=known) for span in spans]

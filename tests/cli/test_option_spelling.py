@@ -108,7 +108,7 @@ def test_what_is_empty_or_broken_is_told_as_options(app: Path, holdfast: Command
 
 def test_a_scan_is_told_its_options_as_well(app: Path, holdfast: Command) -> None:
     assert holdfast("run", "app.py:orders").code == 0
-    assert "takes no --on-code-change rerun" in told(holdfast("run", "app.py:orders", "--on-code-change", "rerun"))
+    assert "does not take --on-code-change rerun" in told(holdfast("run", "app.py:orders", "--on-code-change", "rerun"))
     (app / "none.csv").write_text("n\n")
     write(app, "empty", csv="none.csv")
     told(holdfast("run", "empty.py:orders"))

@@ -194,7 +194,7 @@ def test_rows_are_looked_up_only_where_they_are_counted(app: Path, holdfast: Com
         Path("k.json").write_text(json.dumps({"cursor": bad, "items_processed": 7}))
         answer = holdfast("import", "app.py:totals", "--from-checkpoint", "1=k.json", "--by-rows", "--batch=b", *AGREED)
         assert answer.code == 2, bad
-        assert "counts no rows" in answer.err
+        assert "is not a number of rows" in answer.err
 
 
 # -- results by hand ------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_a_converge_that_raises_is_no_success_for_people_and_for_machines_and_is
     broken = APP.replace("return sum(parts)", 'raise ZeroDivisionError("no parts of that kind")')
     (app / "broken.py").write_text(broken)
     assert holdfast("reset", "totals", "1", *AGREED).code == 0
-    says = "all its ranges are done, but converge 'together' raised ZeroDivisionError: no parts of that kind"
+    says = "all its partitions are done, but converge 'together' raised ZeroDivisionError: no parts of that kind"
     answer = holdfast("run", "broken.py:totals")
     assert answer.code == 1
     assert says in " ".join(answer.err.split())

@@ -272,6 +272,8 @@ def test_a_worker_that_is_granted_items_and_loads_none_stops(monkeypatch: pytest
         return []
 
     monkeypatch.setattr(SqliteStore, "load", nothing)
-    with pytest.raises(hf.Damaged, match=r"counts 5 pending items, and the store has none.*holdfast audit verify p"):
+    with pytest.raises(
+        hf.Damaged, match=r"counts 5 pending items, but the store has no such item.*holdfast audit verify p"
+    ):
         run(p, range(5))
     assert len(loads) == 2

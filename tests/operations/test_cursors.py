@@ -575,7 +575,7 @@ def test_without_a_total_only_a_step_beyond_what_was_walked_is_remarked_on(store
     scan.handler(handler)
     scan.run(progress=False)
     batch = store.batches()[0]
-    skipped = ["rows may have been passed by and never handled"]
+    skipped = ["rows may have been skipped and never handled"]
 
     def reset(row: int) -> list[str]:
         acts.carry_out(store, batch, acts.to_cursor(store, batch, None, str(row), ()), BY)

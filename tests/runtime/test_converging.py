@@ -272,7 +272,7 @@ def test_it_may_be_a_coroutine_also_within_a_loop(store: Any) -> None:
 
 @pytest.mark.parametrize(
     ("made", "says"),
-    [(object, "what converge 'give' returned"), (lambda: "x" * (17 << 20), "write it to a file")],
+    [(object, "what converge 'give' returned"), (lambda: "x" * (17 << 20), "write the result to a file")],
     ids=["object", "huge"],
 )
 def test_what_cannot_be_kept_is_refused(store: Any, made: Callable[[], Any], says: str) -> None:

@@ -537,7 +537,7 @@ def test_an_executor_of_the_users_shares_what_can_be_closed_elsewhere(book: hf.P
     with ThreadPoolExecutor(2) as executor:
         assert run(book, range(5), executor=executor).is_complete
         book.resource(name="client", scope="thread")(lambda: 1)
-        with pytest.raises(hf.UsageError, match="nobody could close on an executor of yours"):
+        with pytest.raises(hf.UsageError, match="could not be closed on your own executor"):
             run(book, range(6), executor=executor)
 
 
@@ -911,7 +911,7 @@ def test_a_scan_that_follows_is_not_handed_any() -> None:
     @scan.handler
     def add(rows: Any, *, client: int) -> None: ...
 
-    with pytest.raises(hf.UsageError, match=r"follows its source, and is not handed resources \(client\)"):
+    with pytest.raises(hf.UsageError, match=r"follows its source, so its handler cannot take resources \(client\)"):
         scan.tick()
 
 

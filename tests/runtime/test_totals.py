@@ -230,7 +230,7 @@ def test_a_new_key_is_refused_by_a_closed_batch_and_a_known_one_is_not(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert handle(sent) == {"batchItemFailures": [{"itemIdentifier": "m2"}, {"itemIdentifier": "m3"}]}
-    assert "message m2 is delivered again: Refused" in caplog.text
+    assert "message m2 will be delivered again: Refused" in caplog.text
     assert "batch letters: new items came after the batch was closed" in caplog.text
     with pytest.raises(Refused, match="takes no new items"):
         letters.process(4)

@@ -1,7 +1,8 @@
-"""Acts: changes to items outside of a lease, by a person or by the runtime in a person's place.
+"""Acts: changes to items outside of a lease, by a person or by the runtime on a person's behalf.
 
-Whoever acts gathers items and decides about each; here it is written, in groups, and counted: what changed, what was
-left alone and why, and what moved on before the write. Each change is guarded by the place it was decided for.
+The caller gathers items and decides about each; here the changes are written, in groups, and counted: what changed,
+what was left alone and why, and what moved on before the write. Each change is guarded by the place for which it was
+decided.
 """
 
 import os
@@ -23,7 +24,7 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 MEANWHILE = "it moved on meanwhile"
-MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
+MOVED = "it has advanced since the preview: pause the batch or break its lease, and try again"
 T = TypeVar("T")
 
 
@@ -38,7 +39,7 @@ def check_words(text: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who acts, and why: the journal keeps both."""
+    """The person or program that acts, and the reason: the journal keeps both."""
 
     name: str
     reason: str
@@ -47,7 +48,7 @@ class Actor:
         if not check_words(self.reason, "reason").strip():
             raise UsageError('the journal keeps the reason of every act: pass reason="…"')
         if not check_words(self.name, "actor").strip():
-            raise UsageError("name who acts: the journal keeps the actor of every act")
+            raise UsageError("pass an actor: the journal keeps the actor of every act")
 
 
 class PreviewedItems:
@@ -205,7 +206,7 @@ def actor_named(name: str) -> str:
 
 
 class Acts:
-    """What somebody does to the items of a batch, and what it has come to so far."""
+    """The acts on the items of a batch, and their results so far."""
 
     def __init__(self, store: Store, batch: Batch, by: Actor) -> None:
         self._store, self._batch, self._by = store, batch, by
@@ -216,8 +217,8 @@ class Acts:
     def carry_out(
         self, kind: str, decided: Iterable[Change | str], *, seize: bool = False, body: bytes = b"", beyond: int = 0
     ) -> "Acts":
-        """Write what was decided, so many items at a time: memory stays flat, and no transaction is long. Text is the
-        reason for which an item is left alone."""
+        """Write the decisions, so many items at a time: memory stays flat, and no transaction is long. A text is the
+        reason why an item is left alone."""
         for group in grouped(decided):
             self.left.update(why for why in group if isinstance(why, str))
             changes = [change for change in group if isinstance(change, Change)]
@@ -229,7 +230,7 @@ class Acts:
         beyond: int = 0, events: Sequence[Event] = (),
     ) -> list[ItemNo]:  # fmt: skip
         """Write some changes as one act, with one entry in the journal for each chunk; return the items that changed.
-        The others have moved on since it was decided."""
+        The others have moved on since the decision."""
         if not changes:
             return []
         by = self._by
@@ -242,14 +243,14 @@ class Acts:
         return landed
 
     def result(self, kind: str, *, buried: int = 0, warning: str = "", noun: str = "item") -> ActResult:
-        """Tell what was done, and what was left alone."""
+        """Return what was done, and what was left alone."""
         left = tuple((+self.left).items())
         return ActResult(kind=kind, batch=self._batch.name, changed=self.changed, left_alone=left, buried=buried,
                          warning=warning, noun=noun)  # fmt: skip
 
 
 def grouped(each: Iterable[T]) -> Iterator[list[T]]:
-    """Yield as many at a time as one act may change, read as they are needed."""
+    """Yield groups of as many as one act may change, read as they are needed."""
     rest = iter(each)
     for first in rest:
         yield list(chain([first], islice(rest, ACT_ITEMS - 1)))

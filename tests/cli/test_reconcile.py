@@ -103,7 +103,7 @@ def test_a_repair_shows_its_plan_asks_and_sends_back(app: str, here: Path, holdf
     assert (here / "out/5.json").exists()
     assert (here / "out/99.json").read_text() == "mine"
     (here / "out/99.json").unlink()
-    assert "nothing that a repair could put right" in holdfast("reconcile", "book", "--repair").out
+    assert "nothing that a repair could fix" in holdfast("reconcile", "book", "--repair").out
 
 
 @pytest.mark.promise("P15")

@@ -165,7 +165,7 @@ def test_a_repair_of_what_only_a_full_look_sees_is_suggested_with_it(app: str, h
 @pytest.mark.promise("A14")
 def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Command) -> None:
     not_yet = holdfast("reconcile", "book", "--seal")
-    assert (not_yet.code, "not sealed: 1 dead letter" in not_yet.err) == (1, True)
+    assert (not_yet.code, "not sealed: it has 1 dead letter" in not_yet.err) == (1, True)
     sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann", "--reason", "read by two")
     assert (sealed.code, "book is sealed" in sealed.out) == (0, True)
     assert holdfast("reconcile", "book", "--seal", "--tolerate", "1").code == 0, "done again, it changes nothing"

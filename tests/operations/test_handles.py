@@ -152,7 +152,7 @@ def test_a_batch_is_reconciled_sealed_and_reopened(store: hf.StoreHandle) -> Non
     batch = store["letters"]
     found = batch.reconcile(full=True)
     assert (found.is_explained, batch.state_after(found)) == (True, "complete with dead letters")
-    with pytest.raises(hf.Refused, match="2 dead letters, tolerated are 0"):
+    with pytest.raises(hf.Refused, match="2 dead letters and tolerates 0"):
         batch.seal(found)
     sealed = batch.seal(found, tolerate="50%", reason=WHY, actor="ada")
     assert (sealed.act, sealed.changed) == ("sealed", True)
@@ -183,7 +183,7 @@ def test_results_are_exported_and_proved(store: hf.StoreHandle, tmp_path: Path) 
     assert batch.evidence(tmp_path / "pack.zip").items == 4
     assert batch.audit(full=True).holds
     assert store.flaws() == ()
-    with pytest.raises(hf.UsageError, match="one archive"):
+    with pytest.raises(hf.UsageError, match="is an archive"):
         batch.evidence(tmp_path / "pack.tar")
 
 

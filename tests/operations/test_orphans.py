@@ -468,7 +468,7 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     world.add("page")
     world.clock.advance(ORPHAN_GRACE + 1.0)
     assert now_of(world).startswith(
-        "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; nobody"
+        "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; it was never claimed"
     )
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to continue at 'ocr')")

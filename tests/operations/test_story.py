@@ -71,7 +71,7 @@ def test_an_item_in_flight_names_its_owner_and_fence(world: World) -> None:
     world.claim()
     tale = why.tell(world.store, world.batch, "page")
     assert told(world, "page") == ["admitted", "claimed"]
-    assert "in the hands of host-a pid 4711 under fence 1" in tale.now
+    assert "held by host-a pid 4711 under fence 1" in tale.now
 
 
 def test_a_grant_that_died_is_told(world: World) -> None:

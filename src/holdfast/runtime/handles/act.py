@@ -1,4 +1,5 @@
-"""How every act of a handle is called: shown first with `dry_run=True`, else done, with a reason that is kept."""
+"""The common form of every act of a handle: a preview with `dry_run=True`, otherwise done, with a reason for the
+journal."""
 
 from collections.abc import Callable
 from typing import Literal, overload
@@ -19,6 +20,6 @@ def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> 
 
 
 def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> Preview | ActResult:
-    """Return what an act would do; or do it, and return what it did."""
+    """Return the preview of an act; or carry it out, and return its result."""
     preview = look()
     return preview if dry_run else preview.carry_out(reason=reason, actor=actor)

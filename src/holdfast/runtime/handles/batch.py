@@ -1,4 +1,4 @@
-"""A batch in an operator's hands: what can be asked of it, and what can be done to it."""
+"""The handle of a batch: questions about it, and acts on it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -173,7 +173,7 @@ class BatchHandle:
         batch = self._batch
         place = Path(f"{safe_name(batch.name)}-evidence{evidence.SUFFIX}") if path is None else Path(path)
         if place.suffix != evidence.SUFFIX:
-            raise UsageError(f"{place}: evidence is one archive, name it …{evidence.SUFFIX}")
+            raise UsageError(f"{place}: evidence is an archive, so its name must end in {evidence.SUFFIX}")
         found = reconcile(self._store, batch).as_dict()
         return evidence.write(self._store, batch, place, found, made_by=f"holdfast {version('holdfast')}")
 
@@ -184,7 +184,7 @@ class BatchHandle:
 
         return CursorHandle(self._store, self.name)
 
-    # -- what should be there, is recorded, and is there ------------------------------------------------------------
+    # -- expected, recorded, observed ---------------------------------------------------------------------------------
 
     def reconcile(self, *, source: "Pipeline | None" = None, full: bool = False, actor: str = "") -> Reconciliation:
         """Compare what it should have, what is recorded and what is there; where that is its end, it is told. With
@@ -200,7 +200,7 @@ class BatchHandle:
             return reconcile(self._store, batch, how=_how(full))
         found = source.reconcile(batch.name, full=full)
         if found.expected.keys is None:
-            raise UsageError(f"pipeline {source.name!r} has no source that could be read again: leave it away")
+            raise UsageError(f"pipeline {source.name!r} has no source that can be read again: leave out the source")
         return found
 
     @staticmethod
@@ -405,7 +405,7 @@ def _state(state: State | str) -> State:
         return State(state)
     except ValueError:
         known = ", ".join(each.value for each in State)
-        raise UsageError(f"state={state!r}: there is {known}") from None
+        raise UsageError(f"state={state!r}: use one of {known}") from None
 
 
 def _how(full: bool) -> How:

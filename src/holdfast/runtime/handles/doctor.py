@@ -1,4 +1,4 @@
-"""Whether a place is safe for a store, and where tests can strike."""
+"""The check that a place is safe for a store, and the list of fault points for tests."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A store in an operator's hands: its batches, what is stuck in them, and its events."""
+"""The handle of a store: its batches, their orphans, and its events."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +28,10 @@ class NumberedEvent(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """What a receiver was given."""
+    """The number of events that a receiver got."""
 
     receiver: str
-    """For people, without secrets."""
+    """Its name for people, without secrets."""
     events: int
 
 
@@ -142,5 +142,5 @@ def open(store: str | Path | Store | None = None, *, must_exist: bool = True) ->
 
 
 def exists(store: str | Path | None = None) -> bool:
-    """Return whether there is a store to be opened; nothing is made."""
+    """Return whether there is a store to open. Nothing is created."""
     return is_there(store)

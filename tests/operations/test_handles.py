@@ -88,7 +88,7 @@ def test_items_are_read_by_state_and_stage(store: hf.StoreHandle) -> None:
     assert [item.key for item in batch.items()] == ["a", "bad-1", "b", "bad-2"]
     assert [item.key for item in batch.items(state="dead", stage="read")] == ["bad-1", "bad-2"]
     assert [item.key for item in batch.items(state=hf.State.DONE, stage="write")] == []
-    with pytest.raises(hf.UsageError, match="state='lost': there is pending"):
+    with pytest.raises(hf.UsageError, match="state='lost': use one of pending"):
         batch.items(state="lost")
     with pytest.raises(hf.UsageError, match="no stage 'rite': did you mean 'write'"):
         batch.items(stage="rite")
@@ -213,7 +213,7 @@ def test_cursors_are_shown_moved_and_cloned(store: hf.StoreHandle, tmp_path: Pat
     assert store["copy"].overview().rows == 50
     assert store.import_cursors("again", saved, dry_run=True)["partitions"] == 2
     assert store.import_cursors("again", saved, reason=WHY).batch == "again"
-    with pytest.raises(hf.UsageError, match="pass where to"):
+    with pytest.raises(hf.UsageError, match="pass exactly one of"):
         batch.cursors.reset(reason=WHY)
 
 

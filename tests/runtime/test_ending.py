@@ -140,7 +140,7 @@ def test_a_run_after_the_end_says_that_it_did_not_read_its_source(folder: Path) 
     again = run(book, range(11), seal=True)
     assert (again.state, again.reason, again.exit_code, again.run_again) == ("stopped", "until", 1, False)
     assert again.counts.expected == 10
-    assert "its source was not read" in again.why
+    assert "before its source was read to the end" in again.why
     moment = dt.datetime.fromtimestamp(clock() - 400, dt.UTC).isoformat(timespec="minutes")[:16]
     assert any(f"came at {moment}" in note for note in again.warnings)
     assert "another batch" in again.why

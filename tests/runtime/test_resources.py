@@ -146,7 +146,7 @@ def test_a_bare_second_parameter_of_another_name_is_not_the_context(
     ask.__annotations__ = {} if annotation is None else {"client": {"Any": Any, "object": object}[annotation]}
     book.stage(ask)
 
-    with pytest.raises(hf.UsageError, match="stage 'ask' takes 'client', and 'book' has no resource") as refused:
+    with pytest.raises(hf.UsageError, match="stage 'ask' takes 'client', but 'book' has no resource") as refused:
         {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
     assert "name it ctx, or annotate it hf.Context" in str(refused.value)
     assert find_batch(book.store, "book") is None
@@ -181,7 +181,7 @@ def test_a_name_that_nobody_defines_is_refused_before_anything(book: hf.Pipeline
     def ask(number: int, ctx: hf.Context, cleint: str) -> int:
         return number
 
-    with pytest.raises(hf.UsageError, match=r"stage 'ask' takes 'cleint', and 'book' has no resource of that name"):
+    with pytest.raises(hf.UsageError, match=r"stage 'ask' takes 'cleint', but 'book' has no resource of that name"):
         {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
     assert find_batch(book.store, "book") is None
 
@@ -829,7 +829,7 @@ def test_scans_refuse_what_they_could_not_hand_over() -> None:
     def add(rows: Any, acc: int, *, cleint: int) -> int:
         return acc
 
-    with pytest.raises(hf.UsageError, match="handler 'add' takes 'cleint', and 'orders' has no resource of that name"):
+    with pytest.raises(hf.UsageError, match="handler 'add' takes 'cleint', but 'orders' has no resource of that name"):
         scan.run(progress=False)
 
     async def client() -> int:

@@ -59,7 +59,7 @@ def test_a_disk_that_is_full_when_names_are_taken_is_told_and_the_next_run_works
 
     monkeypatch.setattr(Names, "write", fill)
     p = pipeline(calls)
-    with pytest.raises(hf.StoreError, match=r"No space left.*see to the disk, then run again"):
+    with pytest.raises(hf.StoreError, match=r"No space left.*check the disk, then run again"):
         run(p, [1, 2], batch="monday")
     assert len(calls) == 0
     assert run(p, [1, 2], batch="monday").is_complete

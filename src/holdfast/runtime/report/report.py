@@ -474,7 +474,7 @@ def _stopped(now: status.Status) -> str:
     counts = now.counts
     if now.is_complete and now.expected is not None and now.expected > counts.expected:
         return (
-            f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never arrived: see "
+            f"{now.expected - counts.expected:,} of {many(now.expected, 'expected item')} never came: see "
             f"`{command('reconcile', now.batch)}`; if the number was wrong, "
             f"`{command('expect', now.batch, 'N', '--reason …')}`."
         )
@@ -532,7 +532,7 @@ def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool)
 def _to_come(now: status.Status) -> str:
     if now.expected is None or now.expected <= now.counts.expected:
         return "the source was not read to its end"
-    return f"{now.expected - now.counts.expected:,} of {many(now.expected, 'expected item')} have not arrived"
+    return f"{now.expected - now.counts.expected:,} of {many(now.expected, 'expected item')} have not come"
 
 
 def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:

@@ -80,7 +80,7 @@ class Options:
 
     @property
     def tolerates_all(self) -> bool:
-        """Whether every item may be a dead letter."""
+        """True if every item may be a dead letter."""
         return isinstance(self.tolerate, float) and self.tolerate >= 1
 
     @staticmethod

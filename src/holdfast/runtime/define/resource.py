@@ -78,10 +78,10 @@ class Parameters(NamedTuple):
     context: str
     """The parameter for the context; empty if there is none."""
     is_guess: bool
-    """Whether the second parameter is taken for the context by its name only; a resource of that name has
+    """True if the second parameter is taken for the context by its name only; a resource of that name has
     precedence."""
     by_name: bool
-    """Whether the context is passed by name, because it is not the second parameter."""
+    """True if the context is passed by name, because it is not the second parameter."""
     needed: tuple[str, ...]
     """Parameters that must be resources."""
     optional: tuple[str, ...]

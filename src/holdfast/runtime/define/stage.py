@@ -167,9 +167,9 @@ class WorkFacts:
     kind: Kind = Kind.ITEMS
     """The kind of the chunks that its batch begins with."""
     travels_alone: bool = False
-    """Whether each item is claimed separately, when it can be begun, so that other workers can claim the next one."""
+    """True if each item is claimed separately, when it can be begun, so that other workers can claim the next one."""
     has_checkpoints: bool = False
-    """Whether an item takes many checkpoints, and its handler waits for each."""
+    """True if an item takes many checkpoints, and its handler waits for each."""
     spares: frozenset[Kind] = frozenset()
     """Kinds of chunks whose last item is run again although its process died too often: the row that killed it is found
     and buried instead."""

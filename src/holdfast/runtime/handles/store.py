@@ -118,7 +118,7 @@ class StoreHandle:
             error.receiver = to.title
             raise
 
-    # -- cursors from elsewhere ---------------------------------------------------------------------------------------
+    # -- imported cursors ---------------------------------------------------------------------------------------------
 
     @overload
     def import_cursors(self, name: str, file: str | Path, *, reason: str = "", actor: str = "",

@@ -83,7 +83,7 @@ class CursorAudit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every row was delivered, and no cursor was set in a way that can make a total wrong."""
+        """True if every row was delivered, and no cursor was set in a way that can make a total wrong."""
         return not any(part.missing or part.passed for part in self.parts) and not self.notes
 
     @property
@@ -127,7 +127,7 @@ Span = tuple[Cursor | None, Cursor | None]
 
 
 class Point(NamedTuple):
-    """How many rows a pass had handled up to a place."""
+    """The number of rows that a pass had handled up to a place."""
 
     until: Cursor | None
     rows: int
@@ -153,7 +153,8 @@ class Pass:
         return _order(self.after, after) <= 0 and _order(until, self.until) <= 0
 
     def reach(self, place: Cursor | None, rows: int, *, needed: bool) -> None:
-        """It came to a checkpoint. The two on both sides of a place where a person set the cursor are needed."""
+        """Note a checkpoint of the pass. The checkpoints on both sides of a place where a person set the cursor are
+        needed."""
         last = self._last
         if self.points and self.points[-1] is last and not self._is_kept():
             self.points.pop()  # it was kept because it was the last

@@ -58,7 +58,7 @@ class CursorMove:
     left: str = ""
     """The reason why it would be left alone."""
     miscounts: bool = False
-    """Whether its total may then leave rows out or count them twice."""
+    """True if its total may then leave rows out or count them twice."""
 
     def __str__(self) -> str:
         if self.left:
@@ -95,12 +95,12 @@ class CursorPlan:
 
     @property
     def concerned(self) -> int:
-        """How many partitions would change."""
+        """The number of partitions that would change."""
         return sum(not each.left for each in self.parts)
 
 
 PARTS_SHOWN = 20
-COLUMNS = ("partition", "stands after", "would resume after", "so", "held by")
+COLUMNS = ("partition", "is now after", "would resume after", "effect", "held by")
 FENCED = "The owner of a held partition is fenced off: rows it has not committed are handled again."
 
 
@@ -362,7 +362,7 @@ def preview_settle(store: Store, batch: Batch, partition: str, result: bytes | N
         batch=batch.name, keys="act batch partition state rows", items=1, counts={}, facts=facts,
         titles=(
             f"partition {partition} of {batch.name} ({at.place.state}) would count as {fate}.",
-            f"It stands {partition_in_words(at)}; no further row of it would be read.",
+            f"It is {partition_in_words(at)}; no further row of it would be read.",
         ),
         warning="" if result is None else unlike(at, result), question=f"Settle partition {partition} of {batch.name}",
         perform=lambda by: settle(store, batch, by, partition, result),

@@ -108,7 +108,7 @@ def _nearest_folder(path: Path) -> Path:
 def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
         store = SqliteStore(path)
-    except HoldfastError as error:  # it says what to do
+    except HoldfastError as error:  # its message says what to do
         yield _unsafe("store", str(error), "")
         return
     try:
@@ -382,7 +382,7 @@ def _look(bucket: Bucket, wall: Callable[[], float]) -> Iterator[DoctorCheck]:
             yield DoctorCheck(name="store", level=Level.OK, message=message)
             return
         store = BucketStore(bucket)
-    except HoldfastError as error:  # it says what to do
+    except HoldfastError as error:  # its message says what to do
         yield DoctorCheck(name="store", level=Level.UNSAFE, message=str(error))
         return
     yield from _look_inside_bucket(store, wall)

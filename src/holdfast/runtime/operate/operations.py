@@ -292,7 +292,7 @@ def may_have_begun(chunk: Chunk) -> bool:
 
 
 class _Reset:
-    """The decision what a reset does to an item."""
+    """The rule for what a reset does to an item."""
 
     def __init__(self, store: Store, batch: Batch, target: int, by: Actor, *, in_flight: bool) -> None:
         self._store, self._batch, self._target, self._by = store, batch, target, by

@@ -98,7 +98,7 @@ def _by_item(findings: Findings) -> Iterator[Finding]:
         yield min(group, key=lambda finding: finding.stage if finding.stage is not None else 0)
 
 
-# -- what to do about it ---------------------------------------------------------------------------------------------
+# -- commands ---------------------------------------------------------------------------------------------------------
 
 OF_NUMBER = frozenset({What.NEVER_CREATED, What.UNEXPECTED})
 

@@ -86,7 +86,7 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Prev
     )  # fmt: skip
 
 
-# -- what is left over ------------------------------------------------------------------------------------------------
+# -- items left over --------------------------------------------------------------------------------------------------
 
 
 def clear(store: Store, batch: Batch, by: Actor, *, code: str, at_once: bool = False) -> ActResult:

@@ -38,7 +38,7 @@ class StageForecast:
 
     @property
     def alone(self) -> float:
-        """How long it would take if there were no other stage."""
+        """The time it would take if there were no other stage."""
         return (self.seconds or 0.0) / max(1, min(self.together, self.items))
 
 

@@ -105,7 +105,7 @@ class Late:
     entry: str
 
     def __str__(self) -> str:
-        return f"{owners.short(self.owner)} committed {many(len(self.items), 'item')} at {when(self.at)}: refused"
+        return f"{owners.short(self.owner)} tried to commit {many(len(self.items), 'item')} at {when(self.at)}: refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

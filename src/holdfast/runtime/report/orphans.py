@@ -171,11 +171,11 @@ class Orphan(Plain):
     owner: str
     """Its owner, or its last one; empty if it was never claimed."""
     is_held: bool
-    """Whether that owner is alive and its lease has not expired."""
+    """True if that owner is alive and its lease has not expired."""
     place: ItemState
     chunk: int
     was_begun: bool = True
-    """Whether it was ever claimed."""
+    """True if it was ever claimed."""
 
     @property
     def usd(self) -> Decimal:
@@ -298,7 +298,7 @@ class Blame(Plain):
     deaths: int
     """The most owners of one chunk in a row that died without a commit."""
     is_suspected: bool
-    """Whether a chunk of it is already granted in halves."""
+    """True if a chunk of it is already granted in halves."""
 
     @property
     def brief(self) -> str:

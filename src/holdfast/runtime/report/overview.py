@@ -60,7 +60,7 @@ class ScanOverview(Plain):
     seconds_left: float | None
     follows: bool
     lag: str
-    """How far a scan that follows its source is behind."""
+    """The lag of a scan that follows its source."""
     states: dict[str, int]
     """The number of partitions by state. Buried rows are items, not partitions."""
 

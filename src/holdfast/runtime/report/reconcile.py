@@ -25,7 +25,7 @@ from holdfast.runtime.verify.observe import Extras, Observer
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, chunk_of, find_batch, is_settled
 
 TRIES = 3
-"""How often a batch is checked that changes during the check."""
+"""The most times that a batch is checked if it changes during the check."""
 Findings = Callable[[], Iterator[Finding]]
 
 

@@ -45,7 +45,7 @@ class HeldChunk:
     """Seconds until the lease expires, unless it is renewed; negative if it has expired."""
     is_live: bool
     by_its_clock: bool = False
-    """Whether that is by its owner's clock, which may be wrong: on a bucket there is no common clock."""
+    """True if that is by its owner's clock, which may be wrong: on a bucket there is no common clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,10 @@ class ScanFacts:
     unconverged: str
     """Why it has no result although its partitions are done; empty if it has one, or needs none."""
     has_begun: bool
-    """Whether rows were handled, or a person set a cursor."""
+    """True if rows were handled, or a person set a cursor."""
     is_followed: bool
     was_worked_on: bool
-    """Whether rows of it were read here: a clone that was never run only has its cursors."""
+    """True if rows of it were read here: a clone that was never run only has its cursors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +273,7 @@ class Figures:
     rewound: int = 0
     """Items that this run sent back."""
     elsewhere: Counts = field(default_factory=Counts)
-    """What other processes have done since the run began, as far as known."""
+    """The work of other processes since the run began, as far as known."""
     looking: str = ""
     """The progress of the recheck, while there is one."""
     paused: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ class Figures:
     rows: int = 0
     """Rows of a scan that this run handled."""
     counts_rows: bool = False
-    """Whether the items are partitions of a source, so that progress is counted in rows."""
+    """True if the items are partitions of a source, so that progress is counted in rows."""
     rows_expected: int | None = None
     """The number of rows in all, if known."""
     letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below

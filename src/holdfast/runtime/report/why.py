@@ -401,7 +401,7 @@ class _StoryTeller:
                 if self._is_cut_off(chunk, entry.body):
                     break  # later entries of that chunk are about other items
         for late in lifecycle.late_for(self._store, self._batch, self._n):
-            text = f"{owners.short(late.owner)} committed work on it after the batch was sealed: refused"
+            text = f"{owners.short(late.owner)} tried to commit work on it after the batch was sealed: refused"
             yield StoryEvent(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
         if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
             yield self._grant

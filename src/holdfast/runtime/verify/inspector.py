@@ -130,7 +130,7 @@ class RecordedItem:
         self.outputs = {output.stage: output for output in outputs}
         self._payload = payload
         self._whole = whole
-        """Whether all of its outputs are loaded."""
+        """True if all of its outputs are loaded."""
 
     @classmethod
     def of(cls, item: StoredItem, outputs: Iterable[Output], *, fence: int = 0) -> "RecordedItem":
@@ -166,9 +166,9 @@ class OutputInspector:
         self.pipeline = pipeline
         self.batch = batch
         self.publishes = publishes
-        """Whether outputs that were never published get their final names during the check."""
+        """True if outputs that were never published get their final names during the check."""
         self._knows_inputs = knows_inputs
-        """Whether the inputs of outputs are recorded: if not, a verifier that needs the item is not asked."""
+        """True if the inputs of outputs are recorded: if not, a verifier that needs the item is not asked."""
         self._names = names or [stage.name for stage in stages]
         self._sinks = sinks if sinks is not None else sinks_among(stages)
         self._reader = OutputReader(self._sinks)

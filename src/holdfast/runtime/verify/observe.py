@@ -72,7 +72,7 @@ class Observer:
         self.in_place: Counter[int] = Counter()
         """Recorded files that are in the sink's folder, by stage."""
         self.partly = False
-        """Whether, for some items that are done, only the last output and the files were checked."""
+        """True if only the last output and the files of some done items were checked."""
         self.at_second_glance = 0
         """Files whose size or time was not the recorded one, so that they were inspected."""
 
@@ -90,7 +90,7 @@ class Observer:
         for lo, hi, all_done in spans(self._chunks):
             yield from self._quickly(lo, hi) if all_done else self._closely(lo, hi)
 
-    # -- where all are done ---------------------------------------------------------------------------------------
+    # -- ranges in which all items are done -----------------------------------------------------------------------
 
     def _quickly(self, lo: int, hi: int) -> Iterator[Finding]:
         while lo < hi:

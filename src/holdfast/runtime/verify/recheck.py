@@ -105,7 +105,7 @@ class Sent(NamedTuple):
     buried: list[ItemNo]
     """Changed items that had gone back too often and are now dead letters."""
     done: int
-    """How many of the changed items were done."""
+    """The number of changed items that were done."""
 
 
 def back(key: Key, n: ItemNo, place: ItemState, stage: int, stages: int, *, reason: str) -> Back:
@@ -169,7 +169,7 @@ class Checker:
         self.buried: list[ItemNo] = []
         """Items that had gone back too often, and are now dead letters."""
         self.undone = 0
-        """How many of the items that went back were done."""
+        """The number of items that went back and were done."""
         self.notes: list[str] = []
         """Notes about items that went back although a person had given their output."""
 

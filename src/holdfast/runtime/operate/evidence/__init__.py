@@ -32,13 +32,13 @@ Evidence of a batch, made by Holdfast.
 
     python check.py THIS_FILE.zip     checks it; needs nothing but Python
 
-MANIFEST.json        what this is, and the SHA-256 of every file in it
+MANIFEST.json        facts about this archive, and the SHA-256 of every file in it
 journal.jsonl        every entry of the batch's chain and of the chains of its chunks, as stored and readable
 chunks.jsonl         where each chain ends
-items.jsonl          what has become of every item, with digests of its payload and outputs
+items.jsonl          the state of every item, with digests of its payload and outputs
 definition.json      the stages: schemas and sinks, and the fingerprint of their code
-reconciliation.json  what was expected, recorded and observed
-seal.json            what the seal says, where the batch is sealed
+reconciliation.json  the reconciliation: expected, recorded and observed
+seal.json            the seal, if the batch is sealed
 """
 
 

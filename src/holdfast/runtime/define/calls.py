@@ -88,9 +88,7 @@ class _Voice(threading.Thread):
                 answer = function(*args)
             except BaseException as raised:  # noqa: BLE001 - it is raised in the caller
                 error = raised
-            if (
-                os.getpid() != process
-            ):  # the function forked and its child returned here: it must not continue its parent's work
+            if os.getpid() != process:  # the function forked: its child must not continue the parent's work
                 os._exit(70)
             self.answers.put((answer, error))
             del todo, function, args, answer, error

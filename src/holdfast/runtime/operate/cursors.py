@@ -405,8 +405,4 @@ def unlike(at: Standing, result: bytes) -> str:
     if at.acc is None:
         return ""
     mine, theirs = (type(canonical.decode_typed(each)).__name__ for each in (result, at.acc))
-    return (
-        ""
-        if mine == theirs
-        else f"the accumulator is a {theirs}, this result is a {mine}: make sure that converge can take it"
-    )
+    return "" if mine == theirs else f"the accumulator is a {theirs}, this result is a {mine}: can converge take it?"

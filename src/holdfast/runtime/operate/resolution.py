@@ -51,9 +51,7 @@ def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> OrphanCounts:
     """Count the orphans, keep the first, and find the groups that were not announced yet."""
     seen, told = OrphanCounts(), None
     for orphan in find(store, batch):
-        told = (
-            set(_told(store, batch)) if told is None else told
-        )  # read only if there is an orphan: most batches have none
+        told = set(_told(store, batch)) if told is None else told  # read for the first orphan: most batches have none
         seen.total += 1
         seen.kinds[orphan.kind.value] += 1
         if len(seen.first) < limit:
@@ -158,10 +156,7 @@ def _preview(
     rows = [(name.replace("_", " "), text) for name, text in told.items() if counts[name]]
     if held:
         rows.append(
-            (
-                "fenced off",
-                f"{', '.join(owners)}, alive, with {held:,} of them: its unfinished work will not be committed",
-            )
+            ("fenced off", f"{', '.join(owners)}, alive, with {held:,} of them: its work will not be committed")
         )
     rows += [("left alone", f"{count:,} ({why})") for why, count in left.items()]
     return Preview(

@@ -335,7 +335,7 @@ def test_when_the_world_is_gone_nothing_is_undone_unasked(world: World, restart:
     before, world.rows = world.rows, set()
     world.made.clear()
     again = restart(world.define)
-    with pytest.raises(hf.UndoRefused, match=r'150 of 150 recorded items.*is mounted.*undo="100%"'):
+    with pytest.raises(hf.UndoRefused, match=r'150 of 150 recorded items.*not mounted.*undo="100%"'):
         run(again, verify="full")
     assert not world.made.seen
     assert again.report().counts.done == 150

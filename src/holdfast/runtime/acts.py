@@ -5,16 +5,19 @@ left alone and why, and what moved on before the write. Each change is guarded b
 """
 
 import os
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
 
+from holdfast.core import canonical
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Event, ItemNo
+from holdfast.core.limits import ACT_ITEMS, MESSAGE_CHARS
+from holdfast.core.model import Act, Batch, Change, Event, ItemNo, StoredItem
 from holdfast.core.plain import Plain, plain
 from holdfast.stores import owners
 from holdfast.stores.base import Store
@@ -22,6 +25,15 @@ from holdfast.stores.base import Store
 MEANWHILE = "it moved on meanwhile"
 MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
 T = TypeVar("T")
+
+
+def check_words(text: str, what: str) -> str:
+    """Return a text that the journal is to keep; refuse anything else, and one that is too long."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what}={text!r}: pass a text; nothing was changed")
+    if len(text) > MESSAGE_CHARS or text != canonical.storable(text):
+        raise UsageError(f"the {what} has to be text of at most {MESSAGE_CHARS:,} characters; nothing was changed")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,50 +44,81 @@ class Actor:
     reason: str
 
     def __post_init__(self) -> None:
-        if not self.reason.strip():
+        if not check_words(self.reason, "reason").strip():
             raise UsageError('the journal keeps the reason of every act: pass reason="…"')
-        if not self.name.strip():
+        if not check_words(self.name, "actor").strip():
             raise UsageError("name who acts: the journal keeps the actor of every act")
+
+
+class PreviewedItems:
+    """The items that a preview showed, each with the state it had: 16 bytes an item, however many there are."""
+
+    def __init__(self) -> None:
+        self._numbers, self._states = array("Q"), array("q")
+
+    def add(self, n: int, state: Hashable) -> None:
+        """Add an item with all that has to be the same when the act is carried out; by rising numbers."""
+        self._numbers.append(n)
+        self._states.append(hash(state))
+
+    def has(self, n: int, state: Hashable) -> bool:
+        """Return whether the item was shown, in this very state."""
+        at = bisect_left(self._numbers, n)
+        return at < len(self._numbers) and self._numbers[at] == n and self._states[at] == hash(state)
+
+    def guard(self, decide: Callable[[StoredItem], Change | str]) -> Callable[[StoredItem], Change | str]:
+        """Return a decision that leaves alone every item that was not shown as it is now."""
+
+        def guarded(item: StoredItem) -> Change | str:
+            decided = decide(item)
+            return decided if isinstance(decided, str) or self.has(item.n, item.place) else MEANWHILE
+
+        return guarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(Plain):
-    """What an act would do, before it is done: for machines what `keys` names, for people titles, rows and examples."""
+    """What an act would do. `carry_out()` does it; `as_dict()` has it as data."""
 
     batch: str
+    """The name of the batch."""
     keys: str
-    """What machines are told, in order: counts, facts, or fields of this."""
+    """The keys of `as_dict()`, in order: counts, facts, or fields."""
     items: int
-    """How many would change."""
+    """How many items would change."""
     counts: Mapping[str, int]
-    """By what they are, or what would become of them."""
+    """How many items there are of each kind, or would have each fate."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     in_flight: int = 0
-    """Items in the hands of an owner that is alive."""
+    """How many of the items a living owner is working on."""
     owners: tuple[str, ...] = ()
-    """Those owners: what they do would not be committed."""
+    """Those owners. They could not commit their work any more."""
     usd: Decimal | None = None
-    """What was paid for work that would be done again."""
+    """The cost so far of work that would be done again."""
     seconds: float | None = None
-    """What it took."""
+    """The time that work took."""
     first: tuple[Any, ...] = ()
-    """The first of the items: their keys, or a row for each under `columns`."""
+    """The first items: their keys, or a row for each under `columns`."""
     columns: tuple[str, ...] = ()
     more: int = 0
-    """Rows that there are beside the first."""
+    """How many further rows there are."""
     left_alone: Mapping[str, int] = field(default_factory=dict)
-    """Why others would not change, and how many."""
+    """How many items would not change, by reason."""
     titles: tuple[str, ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
     remark: str = ""
     warning: str = ""
-    """What would keep the items from going on: the end of their batch has come."""
+    """Why the items could not continue: their batch has ended."""
     question: str = ""
-    """What a person is asked: the act in a few words."""
+    """The question for a person: the act in a few words."""
     nothing_to_do: bool | None = None
-    """Whether nothing would change; where it is not told, that is so where no item would."""
-    perform: Callable[[Actor], "ActResult"] | None = field(default=None, repr=False, compare=False)
-    """Does what is shown, guarded by the state in which it was looked at."""
+    """Whether nothing would change; None means that the number of items decides."""
+    perform: Callable[[Actor, PreviewedItems | None], "ActResult"] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Carries out the act on the items that were shown; on all that are there now if it is given None."""
+    previewed: PreviewedItems | None = field(default=None, repr=False, compare=False)
+    """The items that are shown, for acts that choose their items again when they are carried out."""
 
     @property
     def is_idle(self) -> bool:
@@ -83,9 +126,9 @@ class Preview(Plain):
         return not self.items if self.nothing_to_do is None else self.nothing_to_do
 
     def carry_out(self, *, reason: str, actor: str = "") -> "ActResult":
-        """Do it. Items that moved on since they were looked at are left alone."""
+        """Carry out the act. Items that have changed since the preview are left alone."""
         assert self.perform is not None
-        return self.perform(Actor(name=actor if actor else this_process(), reason=reason))
+        return self.perform(Actor(name=actor_named(actor), reason=reason), self.previewed)
 
     def __getitem__(self, key: str) -> Any:
         for told in (self.counts, self.facts):
@@ -99,25 +142,28 @@ class Preview(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActResult(Plain):
-    """What an act did."""
+    """The result of an act on items."""
 
     _tells: ClassVar[str] = "kind batch changed left_alone=_left buried? warning?"
 
     kind: str
+    """What was done: `redriven`, `discarded`, `reset` …"""
     batch: str
+    """The name of the batch."""
     changed: int
+    """How many items changed."""
     left_alone: tuple[tuple[str, int], ...] = ()
-    """(why, how many) of the items that were looked at and not changed."""
+    """Reasons why items were not changed, each with a number of items."""
     buried: int = 0
-    """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
+    """How many of the changed items became dead letters because they had been requeued too often."""
     warning: str = ""
-    """What keeps the items from going on, and what to do: the end of their batch has come."""
+    """Why the items cannot continue, and what to do: their batch has ended."""
     noun: str = "item"
-    """What was changed: items, partitions or parts."""
+    """What was changed: items, partitions or rows."""
 
     @property
     def overtaken(self) -> int:
-        """How many were left alone because they moved on after they were looked at."""
+        """How many items were left alone because they had changed since the preview."""
         return sum(count for why, count in self.left_alone if why in (MEANWHILE, MOVED))
 
     @property
@@ -127,29 +173,35 @@ class ActResult(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChange(Plain):
-    """What was done to a batch as a whole, and how it is now."""
+    """The result of an act on a batch as a whole, and the batch after it."""
 
     _tells: ClassVar[str] = "act batch changed mode expected closed_at sealed_at admitted end unexplained"
 
     act: str
     """paused, unpaused, expected, closed, sealed or reopened"""
     batch: str
+    """The name of the batch."""
     changed: bool
-    """False where it was so before."""
+    """False if nothing had to be changed."""
     mode: str
+    """`open`, `paused` or `cancelled`."""
     expected: int | None
+    """How many items the batch has in total, if that was recorded."""
     closed_at: float | None
+    """When it was closed to new items, in seconds since 1970."""
     sealed_at: float | None
+    """When it was sealed."""
     admitted: int
+    """How many items it has."""
     end: str | None = None
-    """How it ended, where this was its end."""
+    """How the batch ended, if this act ended it."""
     unexplained: tuple[str, ...] = ()
-    """What does not agree at its end."""
+    """What does not add up at its end."""
 
 
-def this_process() -> str:
-    """Return who acts where nobody is named: this process."""
-    return owners.short(owners.new_owner())
+def actor_named(name: str) -> str:
+    """Return the name of who acts; that of this process, if none is given."""
+    return check_words(name, "actor") if name else owners.short(owners.new_owner())
 
 
 class Acts:

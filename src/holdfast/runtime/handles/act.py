@@ -2,6 +2,7 @@
 journal."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, overload
 
 from holdfast.runtime.acts import ActResult, Preview
@@ -20,6 +21,6 @@ def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> 
 
 
 def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> Preview | ActResult:
-    """Return the preview of an act; or carry it out, and return its result."""
+    """Return what an act would do; or do it to all that is there now, and return what it did."""
     preview = look()
-    return preview if dry_run else preview.carry_out(reason=reason, actor=actor)
+    return preview if dry_run else replace(preview, previewed=None).carry_out(reason=reason, actor=actor)

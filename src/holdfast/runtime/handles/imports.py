@@ -1,4 +1,4 @@
-"""Imports of work that was begun elsewhere: states of other programs, and output files whose store was lost."""
+"""Imports of work that was begun elsewhere: states of other programs, and output files whose record was lost."""
 
 import copy
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Literal, overload
 from holdfast.core import cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime import importers, recover
-from holdfast.runtime.acts import Actor, ActResult, Preview, this_process
+from holdfast.runtime.acts import Actor, ActResult, Preview, actor_named
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.handles.cursors import read
@@ -34,7 +34,7 @@ def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = Non
                   dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
 def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
                   dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-    """Resume where a poller's state is: a document with its cursor and its lease."""
+    """Continue where another poller stopped, from a document with its cursor and its lease."""
 
     def look() -> Preview:
         now = (scan.pipeline.store_if_there() or MemoryStore()).now()
@@ -54,8 +54,8 @@ def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str |
 def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str = "", actor: str = "",
                        dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-    """Resume where checkpoints with their history are: (partition, file) for each. Where they have no cursor, only a
-    number of rows, pass `by_rows`."""
+    """Continue a scan from checkpoint files with their history, given as pairs (partition, file). Pass `by_rows` if
+    they contain a number of rows instead of a cursor."""
 
     def look() -> Preview:
         data = [(partition, read(file), str(file)) for partition, file in files]
@@ -80,7 +80,7 @@ def _shown(scan: SourceWalk, found: ImportPlan) -> Preview:
         first=tuple(first), more=len(plan.seeds) - len(first), nothing_to_do=False,
         titles=(f"A new batch {plan.name} would continue from these cursors, under fences above {plan.fence}:",),
         remark=kept if found.history else "", warning="; ".join(found.told), question=f"Make batch {plan.name}",
-        perform=lambda by: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
+        perform=lambda by, _: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
     )  # fmt: skip
 
 
@@ -95,14 +95,14 @@ def import_pages(
     pipeline: Pipeline, file: str | Path, *, batch: str | None = None, key: str | None = None, reason: str = "",
     actor: str = "", dry_run: bool = False,
 ) -> ImportedPages:  # fmt: skip
-    """Resume where a `.checkpoint` file of pages is, with the outputs beside it: those count that are valid, the others
-    run again. A dry run tries that in memory."""
+    """Continue from a `.checkpoint` file of pages and the outputs beside it. Valid outputs count as done; other pages
+    run again. A dry run tries this in memory."""
     name, place = _name(pipeline, batch), Path(file)
     check_pages(pipeline, file)
     if dry_run:
         pipeline = copy.copy(pipeline)
         pipeline.use_store(MemoryStore())
-    by = NOBODY if dry_run else Actor(name=actor if actor else this_process(), reason=reason)
+    by = NOBODY if dry_run else Actor(name=actor_named(actor), reason=reason)
     return importers.take_over_pages(pipeline, place, read(place), by, batch=name, key=key)
 
 
@@ -134,11 +134,11 @@ def import_outputs(
     pipeline: Pipeline, *, batch: str | None = None, key: str | None = None, reason: str = "", actor: str = "",
     dry_run: bool = False,
 ) -> Recovery:  # fmt: skip
-    """Rebuild the record of a batch from its output files. A damaged store is set aside under another name first; items
-    with valid outputs count as done."""
+    """Rebuild the record of a batch from its output files: items with valid outputs count as done. A damaged store is
+    first moved to another name."""
     name, found = _name(pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
-    by = Actor(name=actor if actor else this_process(), reason=reason)
+    by = Actor(name=actor_named(actor), reason=reason)
     moved = recover.set_aside(found.path) if found.path is not None and found.damage is not None else ()
     return pipeline.recover(by=by, batch=name, key=key, set_aside=moved)

@@ -197,7 +197,7 @@ def preview_make(store: Store, plan: ClonePlan) -> Preview:
         items=len(plan.seeds), counts={}, facts=facts, question=f"Make batch {plan.name}",
         titles=(title,),
         warning="; ".join(f"its total has a known flaw from the start: {each['text']}" for each in totals),
-        nothing_to_do=False, perform=lambda by: make(store, plan, by),
+        nothing_to_do=False, perform=lambda by, _: make(store, plan, by),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ partition. Nothing that the owner of a partition does meanwhile can be committed
 its first row only with `from_start`. A person can also settle a partition by hand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from holdfast.core.course import item_dead
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Output, State, StoredItem
+from holdfast.core.model import Batch, Change, Checkpoint, Chunk, ItemState, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, MOVED, Actor, ActResult, Acts, Preview
+from holdfast.runtime.acts import MEANWHILE, MOVED, Actor, ActResult, Acts, Preview, PreviewedItems
 from holdfast.runtime.operate import state_document
 from holdfast.runtime.operate.clones import check_fence
 from holdfast.runtime.operate.operations import RESOLVED
@@ -104,8 +104,10 @@ COLUMNS = ("partition", "is now after", "would resume after", "effect", "held by
 FENCED = "The owner of a held partition is fenced off: rows it has not committed are handled again."
 
 
-def shown(plan: CursorPlan, question: str, perform: Callable[[Actor], ActResult], *, title: str = "",
-          warning: str = "") -> Preview:  # fmt: skip
+def shown(
+    plan: CursorPlan, question: str, perform: Callable[[Actor, PreviewedItems | None], ActResult], *, title: str = "",
+    warning: str = "",
+) -> Preview:  # fmt: skip
     """Return a plan as a preview that can be shown and carried out."""
     facts = {"act": plan.kind, "partitions": [each.as_dict() for each in plan.parts], **plan.origin}
     first = [dict(zip(COLUMNS, _row(each), strict=True)) for each in plan.parts[:PARTS_SHOWN]]
@@ -306,7 +308,9 @@ def _decide_retry(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Ch
     return FRESH if isinstance(decided, str) else decided
 
 
-def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes | None) -> ActResult:
+def settle(
+    store: Store, batch: Batch, by: Actor, partition: str, result: bytes | None, shown: PreviewedItems | None = None
+) -> ActResult:
     """Settle a partition by hand: done with the result that a person gives, or skipped without one. The result counts
     as given: no further row of the partition is read."""
     lifecycle.check_open(store, batch)
@@ -316,6 +320,8 @@ def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes 
     if item.place.state not in (State.DEAD, State.PENDING):
         left = ((f"{item.place.state} already", 1),)
         return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=left, noun=PARTITION)
+    if shown is not None and not shown.has(item.n, _settled_alike(item.place)):
+        return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),), noun=PARTITION)
     if item.place.state is State.PENDING:
         item = _taken_out(store, batch, by, item)
         if item.place.state is not State.DEAD:
@@ -341,7 +347,7 @@ def preview_retry(store: Store, batch: Batch, partition: str | None = None, *, f
     plan = plan_retry(store, batch, partition, from_start=from_start)
     named = partition is not None
 
-    def perform(by: Actor) -> ActResult:
+    def perform(by: Actor, _: PreviewedItems | None) -> ActResult:
         return carry_out(store, batch, plan, by) if from_start else retry(store, batch, plan, by, named=named)
 
     again = "Every row up to the checkpoint would be handled again:"
@@ -365,8 +371,20 @@ def preview_settle(store: Store, batch: Batch, partition: str, result: bytes | N
             f"It is {partition_in_words(at)}; no further row of it would be read.",
         ),
         warning="" if result is None else unlike(at, result), question=f"Settle partition {partition} of {batch.name}",
-        perform=lambda by: settle(store, batch, by, partition, result),
+        perform=lambda by, only: settle(store, batch, by, partition, result, only), previewed=_previewed(at),
     )  # fmt: skip
+
+
+def _previewed(at: Standing) -> PreviewedItems:
+    only = PreviewedItems()
+    only.add(at.n, _settled_alike(at.place))
+    return only
+
+
+def _settled_alike(place: ItemState) -> Hashable:
+    """Return the facts that must not change between the preview and the act: all of them if the partition is dead, but
+    only state and epoch while it runs."""
+    return place if place.state is State.DEAD else (place.state, place.epoch)
 
 
 def check_unsettled(batch: Batch, state: State, partition: str) -> None:

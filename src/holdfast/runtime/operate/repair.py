@@ -9,13 +9,13 @@ from itertools import groupby
 from shlex import quote
 
 from holdfast.core.course import stage_names
-from holdfast.core.errors import Refused
+from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch, BatchMode
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import REPAIRABLE, Finding, Reconciliation, What, is_too_much
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, Actor, ActResult, Preview, grouped
+from holdfast.runtime.acts import MEANWHILE, Actor, ActResult, Preview, PreviewedItems, grouped
 from holdfast.runtime.define.options import count_or_share
 from holdfast.runtime.report.lifecycle import check_goes_on, end_in_the_way
 from holdfast.runtime.report.reconcile import Findings
@@ -32,26 +32,31 @@ COLUMNS = {"item": "item", "to_stage": "begins again at", "why": "why"}
 def preview_repair(store: Store, batch: Batch, found: Reconciliation, findings: Findings) -> Preview:
     """Return which items would go back, and to which stage. Nothing is changed."""
     check_goes_on(store, batch)
-    names, by_stage = stage_names(batch), Counter[str]()
+    if found.batch != batch.name:
+        raise UsageError(f"this is a reconciliation of {found.batch!r}, not of {batch.name!r}; nothing was changed")
+    names, by_stage, only = stage_names(batch), Counter[str](), PreviewedItems()
     first: list[dict[str, str]] = []
     for worst in _by_item(findings):
         assert worst.stage is not None
+        assert worst.n is not None
+        only.add(worst.n, worst.stage)
         stage = names[worst.stage]
         by_stage[stage] += 1
         if len(first) < SHOWN:
             first.append({"item": str(worst.key), "to_stage": stage, "why": worst.why})
     left = {what.value: count for what, count in found.found.items() if count and what not in REPAIRABLE}
     kinds = ", ".join(f"{count:,} {what}" for what, count in left.items())
+    done = sum(chunk.counts.done for chunk in store.chunks(batch.id))
     titles = [f"{many(n, 'item')} would begin again at {stage!r}, in a new epoch:" for stage, n in by_stage.items()]
     return Preview(
         batch=batch.name, keys="batch rewound done by_stage first left_alone deleted", items=by_stage.total(),
-        counts={"rewound": by_stage.total(), "done": found.recorded.done}, left_alone=left, first=tuple(first),
+        counts={"rewound": by_stage.total(), "done": done}, left_alone=left, first=tuple(first),
         facts={"by_stage": by_stage, "deleted": 0}, columns=tuple(COLUMNS.values()),
         more=by_stage.total() - len(first),
         titles=tuple(titles) or ("There is nothing that a repair could fix.",),
         remark=f"Left alone: {kinds}. Nothing is ever deleted." if kinds else "",
         warning=end_in_the_way(store, batch), question=f"Send {many(by_stage.total(), 'item')} of {batch.name} back",
-        perform=lambda by: repair(store, batch, findings, by),
+        perform=lambda by, _: repair(store, batch, findings, by, only),
     )  # fmt: skip
 
 
@@ -67,11 +72,12 @@ def check_share(wanted: Preview, share: float) -> None:
         )
 
 
-def repair(store: Store, batch: Batch, findings: Findings, by: Actor) -> ActResult:
-    """Send back every item whose output is missing or different, each guarded by the state it was found in."""
+def repair(store: Store, batch: Batch, findings: Findings, by: Actor, only: PreviewedItems | None = None) -> ActResult:
+    """Send back every item whose output is missing or different, each guarded by the state it was found in. After a
+    preview, only the items it showed go back: the disk may have been unmounted since."""
     check_goes_on(store, batch)
     stages, changed, moved_on = len(stage_names(batch)), 0, 0
-    for group in grouped(_by_item(findings)):
+    for group in grouped(each for each in _by_item(findings) if only is None or only.has(each.n or 0, each.stage)):
         items = [each for finding in group if (each := _back(store, batch, finding, stages)) is not None]
         landed = send_back(store, batch, items, by).changed
         changed += landed

@@ -20,7 +20,7 @@ from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, ItemState, State
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Actor, ActResult, Acts, Preview, grouped
+from holdfast.runtime.acts import MEANWHILE, Actor, ActResult, Acts, Preview, PreviewedItems, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.report import lifecycle, orphans, reconcile
 from holdfast.runtime.report.orphans import Orphan, OrphanFinder, find
@@ -122,13 +122,14 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
     counts, left = Counter[State](), Counter[str]()
     owners: dict[str, None] = {}
     first: list[str] = []
-    held = untouched = 0
+    held, untouched, chosen = 0, 0, PreviewedItems()
     for orphan in _chosen(store, batch, items, left):
         place = _decide(batch, orphan, strategy, "…")
         if isinstance(place, str):
             left[place] += 1
             continue
         counts[place.state] += 1
+        chosen.add(orphan.n, orphan.place)
         untouched += not orphan.was_begun
         if orphan.is_held:
             held += 1
@@ -138,7 +139,8 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
     warning = lifecycle.end_in_the_way(store, batch) if counts[State.PENDING] else ""
     told = {"requeued": counts[State.PENDING], "buried": counts[State.DEAD], "never_begun": untouched}
     shown = _preview(batch, strategy, told, held, tuple(owners), tuple(first), left, warning)
-    return replace(shown, perform=lambda by: resolve_orphans(store, batch, by, strategy, items))
+    return replace(shown, previewed=chosen, perform=lambda by, only: resolve_orphans(
+        store, batch, by, strategy, items, shown=only))  # fmt: skip
 
 
 def _preview(
@@ -156,7 +158,10 @@ def _preview(
     rows = [(name.replace("_", " "), text) for name, text in told.items() if counts[name]]
     if held:
         rows.append(
-            ("fenced off", f"{', '.join(owners)}, alive, with {held:,} of them: its work will not be committed")
+            (
+                "fenced off",
+                f"{', '.join(owners)}, alive, with {held:,} of them: its work will not be committed",
+            )
         )
     rows += [("left alone", f"{count:,} ({why})") for why, count in left.items()]
     return Preview(
@@ -168,13 +173,16 @@ def _preview(
 
 
 def resolve_orphans(
-    store: Store, batch: Batch, by: Actor, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
-) -> ActResult:
+    store: Store, batch: Batch, by: Actor, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None, *,
+    shown: PreviewedItems | None = None,
+) -> ActResult:  # fmt: skip
     """Resolve the named orphans, or all of the batch. Items that are not orphans, or have moved since, are left
     alone."""
     acts, buried = Acts(store, batch, by), 0
     for group in _groups(_chosen(store, batch, items, acts.left)):
-        decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in group]
+        known = [orphan for orphan in group if shown is None or shown.has(orphan.n, orphan.place)]
+        acts.left[MEANWHILE] += len(group) - len(known)
+        decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in known]
         acts.left.update(why for _, why in decided if isinstance(why, str))
         moves = [(orphan, place) for orphan, place in decided if isinstance(place, ItemState)]
         _write(acts, by, strategy, [move for move in moves if move[1].state is State.PENDING])
@@ -267,7 +275,7 @@ def preview_lift(store: Store, batch: Batch) -> Preview:
     return Preview(
         batch=batch.name, keys=" ".join(["batch", *facts]), items=0 if found is None else found.items, counts={},
         facts=facts, titles=(title,), question=f"Lift the blame in {batch.name}",
-        perform=lambda by: lift_blame(store, batch, by),
+        perform=lambda by, _: lift_blame(store, batch, by),
     )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Prev
         batch=batch.name, keys="batch free in_flight owners settled at_once", items=pending, counts=counts,
         facts={"at_once": at_once}, in_flight=in_flight, owners=by, titles=(title,), rows=tuple(rows),
         question=f"Cancel {batch.name}", nothing_to_do=finished,
-        perform=lambda by: cancel(store, batch, by, at_once=at_once),
+        perform=lambda by, _: cancel(store, batch, by, at_once=at_once),
     )  # fmt: skip
 
 

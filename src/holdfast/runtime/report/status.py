@@ -1,4 +1,4 @@
-"""The status of a batch: its counts, money, leases and end."""
+"""The status of a batch: counts that add up, money, leases, and how it ended."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class ScanFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Plain):
-    """A batch as it stood at `at`. It holds nothing of the store and cannot be changed."""
+    """The status of a batch at one moment. It is plain data: it does not change when the batch does."""
 
     _tells: ClassVar[str] = (
         "batch pipeline at opened_at ingested_at sealed_at expected closed_at seal course ends_at "
@@ -72,47 +72,61 @@ class Status(Plain):
     )
 
     batch: str
+    """The name of the batch."""
     pipeline: str
+    """The name of its pipeline or scan."""
     at: float
+    """The moment, in seconds since 1970, as are all times here."""
     opened_at: float
+    """When it was opened."""
     ingested_at: float | None
+    """When its source had been read to the end; None before that."""
     sealed_at: float | None
+    """When it was sealed; None while it is open."""
     course: BatchMode
+    """`open`, `paused` or `cancelled`."""
     ends_at: float | None
+    """When it is to end, if `until` was given."""
     end: End | None
-    """How it ended, or None while it may continue, or where its source gave nothing: that is not an end."""
+    """How it ended; None while it can continue, or if its source was empty."""
     progressed_at: float | None
+    """When an item was last committed."""
     stages: tuple[str, ...]
+    """The names of its stages, in order."""
     counts: StateCounts
+    """Items by state, which add up to `expected`."""
     totals: Totals
+    """Money, tokens, attempts and seconds so far."""
     forecast: Forecast
+    """Time and money that the rest will take."""
     leases: tuple[HeldChunk, ...]
+    """The chunks that owners hold now."""
     dead_codes: Mapping[str, int]
+    """How many dead letters there are of each code."""
     dead_codes_complete: bool
+    """Whether `dead_codes` covers all dead letters."""
     blame: Blame | None = None
-    """Which deaths keep it from being worked on at full speed."""
+    """Deaths of owners that keep it from full speed."""
     seal: Seal | None = None
-    """Who sealed it, and what came after that."""
+    """Who sealed it, and what happened after that."""
     expected: int | None = None
-    """How many items it was said to have in all, where somebody did; `counts.expected` are those that came."""
+    """How many items it has in total, if that was recorded; `counts.expected` counts those that were admitted."""
     closed_at: float | None = None
-    """Since when it takes no new items."""
+    """When it was closed to new items."""
     is_empty: bool = False
-    """Its source gave nothing, and nobody said that this is fine."""
+    """Whether its source was empty without `allow_empty`."""
     kind: Kind = Kind.ITEMS
-    """What it consists of."""
+    """What it consists of: items, or partitions of a scan."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Rows of a scan that were buried one by one, by what has become of them; they are in `counts`, too."""
+    """Buried rows of a scan, by state; `counts` includes them."""
     scan: "ScanFacts | None" = None
-    """What decides about the word for a scan beside its counts; None for a pipeline."""
+    """What decides the state of a scan beside its counts; None for a pipeline."""
     halted: str = ""
-    """Why its last run ended, where that is on record and nothing has come further since: any reason of a run; those
-    in `HALTS` have a word."""
+    """Why its last run ended, if that was recorded and there was no progress since."""
 
     @property
     def state(self) -> BatchState:
-        """One word for how it is. A scan may have handled rows before anything is settled, and one that follows its
-        source never ends."""
+        """Its state in one word."""
         state, scan = self._state(), self.scan
         if scan is None:
             return state
@@ -142,18 +156,18 @@ class Status(Plain):
 
     @property
     def word(self) -> str:
-        """One word for how it ended, or why it does not continue; nothing while it may continue as it is."""
+        """Its state at its end, or why it does not continue; empty while it can continue."""
         paused = self.course is BatchMode.PAUSED
         return word_of(self.end, empty=self.is_empty, findings=self.surplus > 0, paused=paused, halted=self.halted)
 
     @property
     def surplus(self) -> int:
-        """How many more items came than were expected."""
+        """How many more items there are than were expected."""
         return max(0, self.counts.expected - self.expected) if self.expected is not None else 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether all items are there, as far as is known, and nothing is left to do."""
+        """Whether all items are there, as far as is known, and nothing is left to do for them."""
         return self.ingested_at is not None and self.counts.pending == 0
 
 

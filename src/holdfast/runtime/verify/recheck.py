@@ -336,10 +336,9 @@ def _in_the_way(evidence: Evidence, error: OSError) -> str:
 def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
     """Return the refusal to undo so much, with the likely causes."""
     return UndoRefused(
-        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} failed verification and would be done again, so "
-        f"nothing was undone. Item {key!r}, for example: {why}. Check that every folder is mounted, and that this is "
-        "the right working directory and"
-        ' database. If this is intended, pass undo="100%"'
+        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again. `undo`"
+        f" does not allow so many; nothing is undone. Item {key!r}, for example: {why}. Is a folder not mounted, or is"
+        ' this another working directory or another database? If this is what you want, pass undo="100%"'
     )
 
 

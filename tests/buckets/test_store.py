@@ -283,7 +283,7 @@ def test_what_a_bucket_cannot_do_is_refused_before_anything_happens(tmp_path: Pa
         raise AssertionError("it must not come to this")
 
     for asked in ({"budget": hf.Budget(usd=1)}, {"events": "-"}):
-        with pytest.raises(UsageError, match="does not work with the state in a bucket"):
+        with pytest.raises(UsageError, match="does not work with a store in a bucket"):
             lines.run(["a"], progress=False, **asked)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 

@@ -112,7 +112,7 @@ def test_a_poller_continues_after_its_cursor_under_a_higher_fence(app: Path, hol
     assert audited.code == 0, "what another program delivered up to the cursor is not missing"
     again = holdfast(*args, *AGREED)
     assert again.code == 1
-    assert "never put over another" in again.err
+    assert "never replaces another" in again.err
 
 
 def test_a_poller_that_may_still_deliver_is_left_alone(app: Path, holdfast: Command) -> None:
@@ -229,5 +229,5 @@ def test_a_file_of_other_pages_is_refused(pages: Path, holdfast: Command) -> Non
         assert answer.code in (1, 2)
         assert why in answer.err
     file.write_text(json.dumps(plain)[:-9])
-    assert "cut off" in holdfast("import", "app.py:book", "--from-pages", str(file), *AGREED).err
+    assert "truncated" in holdfast("import", "app.py:book", "--from-pages", str(file), *AGREED).err
     assert not Path(".holdfast").exists()

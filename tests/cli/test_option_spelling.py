@@ -56,7 +56,7 @@ def told(found: object) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--workers", "1000000"], "--workers 1000000: a whole number"),
+        (["--workers", "1000000"], "--workers 1000000: pass a whole number"),
         (["--budget", "0"], "--budget 0 would let nothing run"),
         (["--budget", "much"], "--budget much is not an amount of money"),
         (["--lease", "1ms"], "--lease 1ms: a lease lasts"),
@@ -174,7 +174,7 @@ def test_python_names_its_arguments() -> None:
     book.stage(name="read")(lambda row: row)
     report = book.run([], progress=False)
     assert "pass allow_empty=True." in report.why
-    with pytest.raises(hf.UsageError, match=r"^workers=0: a whole number"):
+    with pytest.raises(hf.UsageError, match=r"^workers=0: pass a whole number"):
         book.run([1], workers=0)
     book.run([{"id": 1, "a": 1}], key="id", batch="b", progress=False)
     with pytest.raises(hf.PayloadChanged, match='Pass changed="rerun" to handle it again') as refused:

@@ -180,7 +180,7 @@ def test_whoever_sends_items_back_after_the_end_hears_of_it(world: World, holdfa
         assert "with a later --until" in holdfast(*act, "--dry-run").out
         assert "with a later --until" in holdfast(*act, "--dry-run", "--json").document["warning"]
         done = holdfast(*act, "--yes", *WHY, "--json").document
-        assert (done["changed"] > 0, "cancels what goes back" in done["warning"]) == (True, True)
+        assert (done["changed"] > 0, "cancels the items that go back" in done["warning"]) == (True, True)
     assert "warning" not in holdfast("dead", "discard", "moby-dick", "--all", "--yes", *WHY, "--json").document
 
 

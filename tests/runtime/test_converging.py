@@ -318,5 +318,5 @@ def test_it_may_not_run_the_scan_it_belongs_to() -> None:
     def again(parts: list[int]) -> Any:
         return run(scan)
 
-    with pytest.raises(hf.NotConverged, match="it would wait for itself"):
+    with pytest.raises(hf.NotConverged, match="would wait for itself"):
         run(scan)

@@ -1,4 +1,5 @@
-"""How every act of a handle is called: shown first with `dry_run=True`, else done, with a reason that is kept."""
+"""The common form of every act of a handle: a preview with `dry_run=True`, otherwise done, with a reason for the
+journal."""
 
 from collections.abc import Callable
 from dataclasses import replace

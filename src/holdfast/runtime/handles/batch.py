@@ -191,7 +191,7 @@ class BatchHandle:
         batch = self._batch
         place = Path(f"{safe_name(batch.name)}-evidence{evidence.SUFFIX}") if path is None else Path(path)
         if place.suffix != evidence.SUFFIX:
-            raise UsageError(f"{place}: evidence is one archive, name it …{evidence.SUFFIX}")
+            raise UsageError(f"{place}: evidence is an archive, so its name must end in {evidence.SUFFIX}")
         found = reconcile(self._store, batch).as_dict()
         return evidence.write(self._store, batch, place, found, made_by=f"holdfast {version('holdfast')}")
 
@@ -202,7 +202,7 @@ class BatchHandle:
 
         return CursorHandle(self._store, self.name)
 
-    # -- what should be there, is recorded, and is there ------------------------------------------------------------
+    # -- expected, recorded, observed ---------------------------------------------------------------------------------
 
     def reconcile(self, *, source: "Pipeline | None" = None, full: bool = False, actor: str = "") -> Reconciliation:
         """Compare what it should contain, what is recorded, and what is really there. If everything is settled, its end
@@ -219,7 +219,7 @@ class BatchHandle:
         self._check_store(source)
         found = source.reconcile(batch.name, full=full)
         if found.expected.keys is None:
-            raise UsageError(f"pipeline {source.name!r} has no source that could be read again: leave it away")
+            raise UsageError(f"pipeline {source.name!r} has no source that can be read again: leave out the source")
         return found
 
     @staticmethod
@@ -425,7 +425,7 @@ def _state(state: State | str) -> State:
         return State(state)
     except ValueError:
         known = ", ".join(each.value for each in State)
-        raise UsageError(f"state={state!r}: there is {known}") from None
+        raise UsageError(f"state={state!r}: use one of {known}") from None
 
 
 def _how(full: bool) -> How:

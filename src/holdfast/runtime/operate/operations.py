@@ -1,4 +1,4 @@
-"""Operators' acts on items (redrive, resolve, discard, reset), and what each would do before it is done."""
+"""Operators' acts on items (redrive, resolve, discard, reset), and a preview of each."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from holdfast.stores.base import Store, each_item, lineage
 
 
 def preview_reset(store: Store, batch: Batch, item: str | None = None, *, to_stage: str | int = 0) -> Preview:
-    """Return what `operations.reset` would do now. Nothing is changed."""
+    """Return what `reset` would do now. Nothing is changed."""
     lifecycle.check_goes_on(store, batch)
     target = lookup.stage_numbered(batch, to_stage)
     name = stage_names(batch)[target]
@@ -64,7 +64,7 @@ def _of_batch(store: Store, batch: Batch, name: str, target: int, chunks: list[C
 def _decided(
     store: Store, batch: Batch, target: int, chunks: list[Chunk]
 ) -> tuple[dict[str, int], Counter[str], PreviewedItems]:
-    """Count the items that a reset would begin again, by their state, and those that it would leave alone, by why."""
+    """Count the items that a reset would begin again, by state, and those that it would leave alone, by reason."""
     counts, left, shown = dict.fromkeys((*SETTLED, "pending"), 0), Counter[str](), PreviewedItems()
     for chunk in sorted(chunks, key=lambda chunk: chunk.lo):
         decide = _Reset(store, batch, target, NOBODY, in_flight=owners.is_live(chunk, store.now()))
@@ -92,7 +92,7 @@ def _preview(
     store: Store, batch: Batch, item: str | None, stage: str, counts: dict[str, int], held: list[Chunk],
     in_flight: int, spent: int, seconds: float, left: Mapping[str, int] = MappingProxyType({}),
 ) -> Preview:  # fmt: skip
-    """Tell what a reset would begin again, what it would throw away, and what it would leave alone."""
+    """Return what a reset would begin again, throw away and leave alone."""
     items, usd = sum(counts.values()), canonical.to_usd(spent)
     by = tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None}))
     whose = f"item {item} of {batch.name}" if item is not None else f"{items:,} items of {batch.name}"
@@ -100,7 +100,9 @@ def _preview(
     rows.append(("thrown away", f"work that took {brief(seconds)} and cost {money(usd)}"))
     rows += [("left alone", f"{count:,} ({why})") for why, count in left.items()]
     if in_flight:
-        rows.append(("in flight", f"{in_flight:,} items, held by {', '.join(by)}: their attempts will not count"))
+        rows.append(
+            ("in flight", f"{in_flight:,} items, held by {', '.join(by)}: their attempts will not be committed")
+        )
     return Preview(
         batch=batch.name, keys=RESET_KEYS, items=items, counts=counts, facts={"item": item, "to_stage": stage},
         in_flight=in_flight, owners=by, usd=usd, seconds=seconds, warning=lifecycle.end_in_the_way(store, batch),
@@ -109,7 +111,7 @@ def _preview(
 
 
 def _cost(reader: AttemptReader, target: int, n: int | None = None) -> tuple[int, float]:
-    """Money and seconds that the journal has for a stage and those after it; of one item where `n` is given."""
+    """Return the money and seconds that the journal has for a stage and those after it; of one item if `n` is given."""
     spent, seconds = 0, 0.0
     for body in reader.checkpoints():
         spent += sum(said.usd for stage, said in body.spends if stage >= target and n in (None, said.n))
@@ -126,7 +128,7 @@ FATES = {
     "redrive": ("tried again where it stopped", "tried again where they stopped"),
     "discard": ("given up: it counts as cancelled", "given up: they count as cancelled"),
 }
-"""What becomes of one dead letter, and of several."""
+"""The fate of one dead letter, and of several."""
 
 
 def preview_redrive(
@@ -151,8 +153,8 @@ def preview_discard(
 def preview_resolve(
     store: Store, batch: Batch, item: str, *, output: bytes | None = None, stage: Stage | None = None
 ) -> Preview:
-    """Return what `resolve` would do now. Nothing is changed. To settle a letter twice is harmless; an item that was
-    never dead is refused, because whoever settles it by hand takes it for dead."""
+    """Return what `resolve` would do now. Nothing is changed. Resolving a dead letter twice is harmless; an item that
+    was never dead is refused, because the operator mistakes it for a dead letter."""
     lifecycle.check_open(store, batch)
     data = None if output is None else fitted(store, batch, check_output(output), stage)
     found = lookup.item_named(store, batch, item)
@@ -190,23 +192,23 @@ def _of_letters(
 
 
 SENT_BACK = frozenset({"reset", "redriven"})
-"""Kinds of acts after which items are to run again."""
+"""Kinds of acts after which items run again."""
 CUT_PAYLOAD = "too_large"
 RESOLVED = "resolved"
 RECOVERED = "recovered"
 SETTLED = ("done", "skipped", "dead", "cancelled")
 NO_INPUT = {RESOLVED: "resolved by hand", RECOVERED: "recovered by its output"}
-"""Codes of items that may stand behind stages they have no outputs of."""
+"""Codes of items that may be past stages for which they have no output."""
 
 Decide = Callable[[StoredItem], Change | str]
-"""What becomes of an item; as text, why nothing does."""
+"""Decides the change of an item; text is the reason why it is left alone."""
 
 
 def redrive(
     store: Store, batch: Batch, by: Actor, items: Sequence[str] | None = None, *, code: str | None = None,
     shown: PreviewedItems | None = None,
 ) -> ActResult:  # fmt: skip
-    """Try dead letters again where they stopped, with a fresh budget of attempts: those named, or all of them."""
+    """Try dead letters again where they stopped, with a fresh budget of attempts: the named ones, or all."""
     lifecycle.check_goes_on(store, batch)
     stages = len(stage_names(batch))
 
@@ -214,7 +216,7 @@ def redrive(
         if item.place.state is not State.DEAD:
             return f"{item.place.state}, not dead"
         if item.place.code == CUT_PAYLOAD:
-            return "its payload was too large to be kept"
+            return "its payload was too large to store"
         return change_of(item.n, item.place, move(item.place, Transition.REDRIVE, stages=stages))
 
     return act_on(store, batch, _dead_letters(store, batch, items, code), decide, kind="redriven", by=by,
@@ -225,7 +227,7 @@ def discard(
     store: Store, batch: Batch, by: Actor, items: Sequence[str] | None = None, *, code: str | None = None,
     shown: PreviewedItems | None = None,
 ) -> ActResult:  # fmt: skip
-    """Give dead letters up, those named or all of them: they count as cancelled from now on."""
+    """Give dead letters up, the named ones or all: they count as cancelled from now on."""
     stages = len(stage_names(batch))
 
     def decide(item: StoredItem) -> Change | str:
@@ -241,9 +243,9 @@ def resolve(
     store: Store, batch: Batch, by: Actor, item: str, *, output: bytes | None = None, stage: Stage | None = None,
     shown: PreviewedItems | None = None,
 ) -> ActResult:  # fmt: skip
-    """Settle a dead letter by hand: done with the output that a person gives (JSON), else skipped. Where the last stage
-    keeps its outputs in files, the output becomes such a file. It has to fit what the last stage returns, as far as
-    that is known: from `stage`, else from what the batch remembers."""
+    """Settle a dead letter by hand: done with the output that a person gives (JSON), or skipped without one. If the
+    last stage keeps its outputs in files, the output becomes such a file. It must fit what the last stage returns, as
+    far as that is known: from `stage`, or from the definition stored with the batch."""
     stages = len(stage_names(batch))
     data = None if output is None else fitted(store, batch, check_output(output), stage)
     facts: ItemFacts = {"code": RESOLVED, "reason": by.reason}
@@ -270,7 +272,7 @@ def reset(
 ) -> ActResult:  # fmt: skip
     """Begin again at a stage, in a new epoch and with no attempts used: one item, or all that have begun.
 
-    An item in flight is taken from its owner: the fence rises, and what the owner does with it is not committed.
+    An item in flight is taken from its owner: the fence rises, and the owner's work on it is not committed.
     """
     lifecycle.check_goes_on(store, batch)
     target = lookup.stage_numbered(batch, to_stage)
@@ -279,7 +281,7 @@ def reset(
         found = lookup.item_named(store, batch, item)
         if target > found.place.stage:
             here, there = (lookup.stage_title(stage_names(batch), at) for at in (found.place.stage, target))
-            raise UsageError(f"item {found.key!r} stands at {here!r}: a reset leads back, not on to {there!r}")
+            raise UsageError(f"item {found.key!r} is at {here!r}: a reset goes back, not forward to {there!r}")
         held = any(chunk.lo <= found.n < chunk.hi and owners.is_live(chunk, store.now()) for chunk in chunks)
         decide = _Reset(store, batch, target, by, in_flight=held)
         return act_on(store, batch, [found], decide, kind="reset", by=by, seize=True, shown=shown)
@@ -302,14 +304,14 @@ def _reset_chunk(
 
 
 def may_have_begun(chunk: Chunk) -> bool:
-    """Return whether any of its items can have left the start, or is in somebody's hands. A chunk that was cut off
-    another one has items that may have come far, and no attempts of its own."""
+    """Return whether any of its items can have left the first stage, or has an owner. A chunk that was cut from another
+    has no attempts of its own, but its items may be at a late stage."""
     begun = chunk.counts.settled > 0 or chunk.counts.attempts > 0
     return begun or chunk.owner is not None or chunk.parent is not None
 
 
 class _Reset:
-    """Decides what a reset does to an item."""
+    """The rule for what a reset does to an item."""
 
     def __init__(self, store: Store, batch: Batch, target: int, by: Actor, *, in_flight: bool) -> None:
         self._store, self._batch, self._target, self._by = store, batch, target, by
@@ -321,11 +323,11 @@ class _Reset:
         if place.stage < self._target:
             return "not yet at that stage"
         if place.code == CUT_PAYLOAD:
-            return "its payload was too large to be kept"
+            return "its payload was too large to store"
         if _is_untouched(place, self._target) and not self._in_flight:
-            return "there already"
+            return "already there"
         if self._target > 0 and not self._has_input(item):
-            return f"{NO_INPUT[place.code]}: there is no output of the stage before to begin from"
+            return f"{NO_INPUT[place.code]}: the stage before has no output to begin from"
         after = move(place, Transition.RESET, stage=self._target, stages=self._stages, reason=self._by.reason)
         return change_of(item.n, place, after)
 
@@ -351,8 +353,7 @@ def check_output(output: bytes) -> bytes:
 
 
 def _dead_letters(store: Store, batch: Batch, items: Sequence[str] | None, code: str | None) -> Iterable[StoredItem]:
-    """Yield the items that were named, each once, whatever their state; or every dead letter, of one code if that is
-    given."""
+    """Return the named items, each once and in any state; or every dead letter, of one code if that is given."""
     if items is not None:
         named = {found.n: found for found in (lookup.item_named(store, batch, item) for item in items)}
         return [named[n] for n in sorted(named)]
@@ -364,9 +365,9 @@ def act_on(
     store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: Actor,
     seize: bool = False, at_end: Callable[[int], str] | None = None, shown: PreviewedItems | None = None,
 ) -> ActResult:  # fmt: skip
-    """Decide and write, group by group: memory stays flat, and no transaction is long. Only items that were `shown` are
-    changed, if a preview was. `at_end` is told how many items changed, before anybody looks whether the batch has come
-    to its end; it returns a warning, or nothing."""
+    """Decide and write, group by group, so that memory stays flat and no transaction is long. Only items that were
+    `shown` are changed, if a preview was. `at_end` is told how many items changed, before anybody looks whether the
+    batch has come to its end; it returns a warning, or nothing."""
     lifecycle.check_open(store, batch)
     decide = decide if shown is None else shown.guard(decide)
     acts = Acts(store, batch, by).carry_out(kind, map(decide, items), seize=seize)

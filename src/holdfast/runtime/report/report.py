@@ -329,7 +329,7 @@ class Report(Plain):
 
     @staticmethod
     def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
-        """Return how a batch stands, without a run."""
+        """Return the report of a batch, without a run."""
         named = lookup.batch_named(pipeline.store, batch)
         return make(pipeline, pipeline.store, named, run=None, reason="", tolerated=0)
 

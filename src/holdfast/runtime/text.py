@@ -11,6 +11,10 @@ from holdfast.core.errors import UsageError
 WIDE = Context(prec=60)
 """Never the context of the program we run in, which may round at six digits."""
 
+GOOD, BAD, CARE, FAINT, HEAD = "color(28)", "bold color(160)", "color(130)", "dim", "bold"
+"""Styles of text: fine, wrong, needs attention, of less interest, a heading. The colors are readable on light and dark
+backgrounds, and the words beside them mean the same without color."""
+
 
 def many(count: int, noun: str, plural: str = "") -> str:
     """`1 item`, `2 items`; the plural of what takes no s is passed, too."""

@@ -58,7 +58,7 @@ def spell_warnings() -> None:
 WIDE = 240
 REPORT_INDENT = 11
 """Where the text of a line of a report begins, behind what it is about."""
-GOOD, BAD, CARE, FAINT, HEAD = "green", "bold red", "yellow", "dim", "bold"
+GOOD, BAD, CARE, FAINT, HEAD = words.GOOD, words.BAD, words.CARE, words.FAINT, words.HEAD
 
 
 def out() -> Console:

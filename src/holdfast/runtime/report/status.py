@@ -292,6 +292,8 @@ class Figures:
     """Of the items of a scan, those that are no partitions."""
     careful: str = ""
     """Why no more is claimed than can be started at once, while that is so."""
+    stages: tuple["StageFigures", ...] = ()
+    """The stages in their order."""
 
     @property
     def whole(self) -> Counts:
@@ -311,3 +313,23 @@ class Letters:
 
     def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
         return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """A stage at a moment of a run. Items that have not come to it yet are in none of its counts; those behind
+    the last stage are the settled items of the batch."""
+
+    name: str
+    behind: int
+    """Items that need this stage no more: they passed it, or they are settled."""
+    running: int
+    """Items that are in handlers of this stage in this process."""
+    waiting: int
+    """Other items at this stage: ready, waiting for a retry, held by another process, or handled and not committed."""
+    rate: float = 0.0
+    """Items per second that came behind it lately."""
+    seconds_left: float | None = None
+    """Seconds until no item needs this stage, at that rate; None if it is 0, or the source is still read."""
+    is_estimate: bool = False
+    """Whether the split between stages is estimated: too many items were pending before the run to count them all."""

@@ -141,7 +141,7 @@ def type_name(value: Any) -> str | None:
 
 
 def cursor_of(text: str, keys: Sequence[str], like: Cursor, said: str | None) -> Cursor:
-    """Return the cursor that `--to-cursor V --key PK` spells; its type is that of a cursor of the same source."""
+    """Return the cursor that `--to-cursor V --row-key PK` spells; its type is that of a cursor of the same source."""
     known = type_name(like.value)
     if said is not None and known is not None and said != known:
         raise UsageError(f"--type {said}: cursors of this source are of type {known}, such as {like}")
@@ -156,30 +156,30 @@ def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
     tie = like.tiebreaker
     if tie is None:
         if keys:
-            raise UsageError(f"--key {keys[0]}: cursors of this source have no key, such as {like}")
+            raise UsageError(f"--row-key {keys[0]}: cursors of this source have no key, such as {like}")
         return None
     if not keys:
-        raise UsageError(f"--to-cursor alone could skip rows of the same value: pass --key, as in {like}")
+        raise UsageError(f"--to-cursor alone could skip rows of the same value: pass --row-key, as in {like}")
     if isinstance(tie, dict):
         alone = len(tie) == len(keys) == 1 and "=" not in keys[0]
         pairs = {next(iter(tie)): keys[0]} if alone else dict(each.partition("=")[::2] for each in keys)
         if pairs.keys() != tie.keys():
-            raise UsageError(f"--key: pass {' '.join(f'--key {name}=…' for name in tie)}, as in {like}")
+            raise UsageError(f"--row-key: pass {' '.join(f'--row-key {name}=…' for name in tie)}, as in {like}")
         return {name: _alike(pairs[name], tie[name]) for name in tie}
     if isinstance(tie, list | tuple):
         if len(keys) != len(tie):
-            raise UsageError(f"--key: this source has {len(tie)} of them, as in {like}")
+            raise UsageError(f"--row-key: this source has {len(tie)} of them, as in {like}")
         return type(tie)(_alike(text, each) for text, each in zip(keys, tie, strict=True))
     if len(keys) != 1:
-        raise UsageError(f"--key: this source has one, as in {like}")
+        raise UsageError(f"--row-key: this source has one, as in {like}")
     return _alike(keys[0], tie)
 
 
 def _alike(text: str, like: Any) -> Any:
     name = type_name(like)
     if name is None:
-        raise UsageError(f"--key {text}: a key such as {like!r} cannot be typed; use --to-file")
-    return value_of(text, name, "--key")
+        raise UsageError(f"--row-key {text}: a key such as {like!r} cannot be typed; use --to-file")
+    return value_of(text, name, "--row-key")
 
 
 def in_words(value: Any) -> str:

@@ -38,6 +38,7 @@ from holdfast.runtime.plan import Plan
 from holdfast.runtime.recover import Recovery, preview, recover
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report.report import Report, Result
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.text import Duration
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of
@@ -60,7 +61,7 @@ class Pipeline(PipelineDefinition):
             stop_beyond: int | str | None = None,
             deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
+            progress: bool | Callable[[Figures], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), on_code_change: OnCodeChange | None = None,
             seal: bool = False, heartbeat: Duration | None = None,
@@ -70,6 +71,9 @@ class Pipeline(PipelineDefinition):
 
         Without items, the pipeline's own source is read; where it has none, what is stored is finished. Ctrl-C drains
         what is in flight and then raises `Interrupted`, unless `signals` tells otherwise.
+
+        `progress` is False for none, or a function that is called with an `hf.Figures` ten times a second and once at
+        the end: counts of the batch and, in `stages`, an `hf.StageFigures` per stage. It runs in a thread of its own.
         """
         if remote.in_worker():
             raise UsageError(

@@ -1,4 +1,4 @@
-"""`holdfast dead`: dead letters, and what a person decides about them."""
+"""`holdfast dead` and `holdfast orphans`: items that need a decision by a person."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead lette
 @app.command("list")
 def list_them(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
-    code: Annotated[str | None, typer.Option("--code", help="Only those with this error code.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many of a batch at most.")] = 50,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 if there are any: for alerts.")] = False,
+    code: Annotated[str | None, typer.Option("--code", help="Only dead letters with this error code.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list of each batch.")] = 50,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there are any, for alerts.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -110,7 +110,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
 
 
 def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
-    """Return what the letter holds, as it is: a row of a scan field by field, else the payload."""
+    """Return the content of a dead letter: a row of a scan field by field, else the payload."""
     if row := letter.row_fields():
         return [(name, Text(render.clean(text))) for name, text in row]
     payload = letter.raw_payload.decode("utf-8", "replace")
@@ -118,7 +118,7 @@ def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
 
 
 def _context(told: ItemStory) -> dict[str, Any]:
-    """Return what the item was doing when a person buried it as an orphan; empty where nobody did."""
+    """Return the state of the item when a person buried it as an orphan; empty if it was not an orphan."""
     found: dict[str, Any] = told.last_act.facts.get("context", {}) if told.last_act is not None else {}
     return found if told.state == "dead" else {}
 
@@ -143,7 +143,7 @@ def redrive(
     *,
     manner: ActOptions,
 ) -> None:
-    """Try dead letters again where they stopped, with a fresh budget of attempts."""
+    """Try dead letters again at the stage where they failed, with all attempts available again."""
     with hf.open(manner.store) as there:
         decide(_chosen(there[batch], items, every, code).redrive(dry_run=True), manner)
 
@@ -158,7 +158,7 @@ def discard(
     *,
     manner: ActOptions,
 ) -> None:
-    """Give dead letters up: they count as cancelled from now on."""
+    """Give up dead letters: they count as cancelled."""
     with hf.open(manner.store) as there:
         decide(_chosen(there[batch], items, every, code).discard(dry_run=True), manner)
 
@@ -177,21 +177,22 @@ def resolve(
     output: Annotated[
         str | None, typer.Option("--output", help="The output as JSON, @FILE, or - for standard input.")
     ] = None,
-    source: Annotated[
+    target: Annotated[
         str | None,
-        typer.Option("--source", metavar="TARGET", help="Check the output against the code, too: app.py:book."),
+        typer.Option("--pipeline", metavar="TARGET", help="Check the output against the code of: app.py:book."),
     ] = None,
+    source: Annotated[str | None, typer.Option("--source", hidden=True, help="The old name of --pipeline.")] = None,
     *,
     manner: ActOptions,
 ) -> None:
-    """Settle a dead letter by hand: done with the output you give, else skipped."""
+    """Settle a dead letter by hand: done with the output you give, or skipped without one."""
     raw = None if output is None else _read(output)
     pipeline: Pipeline | None = None
-    if source is not None:
+    if (code := target if target is not None else source) is not None:
         from holdfast.interfaces.cli.target import load
 
         with quietly(manner):
-            pipeline = load(source)
+            pipeline = load(code)
     with hf.open(manner.store) as there:
         decide(there[batch].resolve(item, raw_output=raw, pipeline=pipeline, dry_run=True), manner)
 
@@ -212,7 +213,7 @@ def _read(output: str) -> bytes:
 
 STRATEGIES = "requeue|fail|review"
 ADVISED = 5
-"""Batches that are named in advice of one kind."""
+"""Batches for which advice of one kind is shown."""
 HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", "requeued"]
 
 
@@ -220,16 +221,16 @@ HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", 
 def orphans(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     strategy: Annotated[
-        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="What becomes of the orphans of BATCH.")
+        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="Resolve the orphans of BATCH in this way.")
     ] = None,
     item: Annotated[
-        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this one, or #N; may be repeated.")
+        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this item, a key or #N; may be repeated.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list.")] = 50,
     *,
     manner: ActOptions,
 ) -> None:
-    """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
+    """List items that are stuck, or resolve them: requeue, fail, or send to review. Exits with 1 if there are any."""
     if strategy is None and item:
         raise UsageError("--item goes with --resolve; to look at one item: holdfast why BATCH ITEM")
     if strategy is not None and batch is None:
@@ -274,7 +275,7 @@ def _orphan_rows(found: FoundOrphans) -> Iterator[tuple[str, ...]]:
 
 
 def _advice(kind: str, batch: str, *, is_paused: bool) -> str:
-    """Return what to do about what is stuck in this way in a batch."""
+    """Return what to do about orphans of this kind in a batch."""
     if kind == "stranded":
         return f"stranded in a cancelled batch: {command('orphans', batch, options='--resolve fail|review --reason …')}"
     if kind == "unanswered":

@@ -1,7 +1,7 @@
 """`holdfast demo`: a book through two stages, killed half-way, resumed, added up, reconciled and audited.
 
-It proves what it says: the kill is a real SIGKILL, the bill is the provider's own, and if anything does not add up the
-command ends with 1.
+Nothing is faked: the kill is a real SIGKILL, the bill is written by the provider, and the command exits with 1 if
+anything does not add up.
 """
 
 import os
@@ -39,7 +39,7 @@ PATIENCE = 60.0
 
 @dataclass(slots=True)
 class DemoLedger:
-    """What was promised, and whether it holds."""
+    """The checks of the demo, and their results."""
 
     as_json: bool
     checks: list[tuple[str, bool]] = field(default_factory=list)
@@ -59,16 +59,17 @@ class DemoLedger:
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where to run it; kept afterwards. Default: a temporary folder.")
+        Path | None, typer.Option("--dir", help="The folder to run it in, which is kept. Default: a temporary folder.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill it when so many pages are done.")
+        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill the run when this many pages are done.")
     ] = 200,
     pace: Annotated[
-        float, typer.Option("--pace", min=0.5, max=20, help="How much slower than life the services are.")
+        float, typer.Option("--pace", min=0.5, max=20, help="How much the services are slowed down.")
     ] = 3.0,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="PATH", help=f"The state file. Default: {DEFAULT} in that folder.")
+        str | None,
+        typer.Option("--store", metavar="PATH", help=f"The store: a file. Default: {DEFAULT} in that folder."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,7 +94,7 @@ def demo(
 
 
 class _Demo:
-    """The acts, in their order."""
+    """The three acts."""
 
     def __init__(self, here: Path, where: Path, pace: float, ledger: DemoLedger) -> None:
         self.here, self.where, self.ledger = here, where, ledger
@@ -111,7 +112,7 @@ class _Demo:
         ]
 
     def until_killed(self, after: int) -> None:
-        """Start the run as a process of its own, and kill it."""
+        """Start the run in another process, and kill it."""
         say = self.ledger.say
         say("Act 1: a run, and a kill.", render.HEAD)
         say(f"{PAGES} pages of Moby-Dick go through `ocr` and `correct`; correcting all of them costs ${PRICE}.")
@@ -132,7 +133,7 @@ class _Demo:
         )
 
     def resume(self) -> None:
-        """The same command again."""
+        """Run the same command again."""
         self.ledger.say("\nAct 2: the same command again.", render.HEAD)
         self.ledger.say("It resumes where it was; what is done is neither done nor paid again.")
         child = self._start()
@@ -141,7 +142,7 @@ class _Demo:
         self.ledger.check(child.returncode == 0, f"it ended with exit code {child.returncode}")
 
     def add_up(self) -> dict[str, Any]:
-        """Counts, money, files and journal."""
+        """Check counts, money, files and journal."""
         check = self.ledger.check
         self.ledger.say("\nAct 3: does it add up?", render.HEAD)
         with hf.open(self.where) as there:
@@ -168,7 +169,7 @@ class _Demo:
         return {"batch": BATCH, "folder": str(self.here), "counts": counts.as_dict(), **money, "audit": found.as_dict()}
 
     def _check_money(self, batch: BatchHandle) -> dict[str, Any]:
-        """Return what was recorded against what the provider charged, to the last digit."""
+        """Compare the recorded money with the bill of the provider, to the last digit."""
         check = self.ledger.check
         bill = load_file(self.book / "service.py").read_bill(self.bill)
         recorded = batch.status().totals.usd
@@ -184,7 +185,7 @@ class _Demo:
         }
 
     def _looked_at(self, batch: BatchHandle) -> "tuple[Reconciliation, Audit]":
-        """Reconciled and audited, with the files read, which are named from where the run was."""
+        """Reconcile and audit, reading the files; their names are relative to the folder of the run."""
         before = Path.cwd()
         os.chdir(self.here)
         try:
@@ -198,7 +199,7 @@ class _Demo:
         )
 
     def _watch(self, child: "subprocess.Popen[bytes]", after: int) -> int:
-        """Look into the store until enough pages are done."""
+        """Read the store until enough pages are done."""
         began = time.monotonic()
         done = shown_at = 0
         while done < after:
@@ -221,7 +222,7 @@ class _Demo:
 
 
 def find_book() -> Path:
-    """Return the example, in the source tree or inside the installed package."""
+    """Return the folder of the example, in the source tree or in the installed package."""
     package = Path(hf.__file__).parent
     for place in (package / "_demo" / "book", package.parents[1] / "examples" / "book"):
         if (place / "app.py").is_file():

@@ -1,7 +1,7 @@
-"""The look of what commands print: the console, tables, facts, JSON, numbers, and suggested commands to be pasted.
+"""The output of commands: the console, tables, facts, JSON, numbers, and suggested commands that can be pasted.
 
-Suggestions are part of reports, stories and errors, which are written where nobody knows how the command was called. So
-the store is named in them, and arguments are called as options, where they are shown.
+Suggestions are part of reports, stories and errors, which do not know how the command was called. So the store is added
+to them, and Python arguments are spelled as options, when they are printed.
 """
 
 import json
@@ -26,48 +26,48 @@ class _Told:
 
 
 def remember(store: str | None) -> str | None:
-    """Note the store that a command was told of; None where it goes by the default."""
+    """Note the store that was given with --store; None for the default."""
     _Told.store = store
     return store
 
 
 def pasteable(text: str) -> str:
-    """Return a text in which every suggested command names that store, and arguments are options."""
+    """Return a text in which every suggested command names that store, and arguments are spelled as options."""
     spelled = as_options(text)
     return spelled if _Told.store is None else naming_store(spelled, _Told.store)
 
 
 def all_pasteable(told: Any) -> Any:
-    """Return the same for what a document says in one text or in several."""
+    """Return the same for a text or a list of texts in a document."""
     return pasteable(told) if isinstance(told, str) else [pasteable(each) for each in told]
 
 
 class _Pasteable(logging.Formatter):
-    """Warnings of a run as the command shows them."""
+    """A formatter of the warnings of a run."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is theirs
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is that of the base class
         return pasteable(super().formatMessage(record))
 
 
 def spell_warnings() -> None:
-    """Have the log, where the program that is run set up none, tell warnings as the command does."""
+    """Let log warnings name the store and options as well, unless the user's program configures logging."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Pasteable())
 
 
 WIDE = 240
 REPORT_INDENT = 11
-"""Where the text of a line of a report begins, behind what it is about."""
+"""The column at which the text of a line of a report begins, after its label."""
 GOOD, BAD, CARE, FAINT, HEAD = words.GOOD, words.BAD, words.CARE, words.FAINT, words.HEAD
 
 
 def out() -> Console:
-    """Standard output, as it is now: a terminal or not."""
+    """Return a console for standard output, a terminal or not."""
     return _console(sys.stdout)
 
 
 def err() -> Console:
-    """Standard error."""
+    """Return a console for standard error."""
     return _console(sys.stderr)
 
 
@@ -79,13 +79,13 @@ def _console(file: Any) -> Console:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """One or more lines on standard output; wrapped where there is a screen."""
+    """Print one or more lines on standard output, wrapped in a terminal."""
     console = out()
     console.print(Text(told(text), style=style), soft_wrap=not console.is_terminal)
 
 
 def report(text: str) -> None:
-    """The lines of a report; where a screen is too narrow for one, it continues below where its text begins."""
+    """Print the lines of a report; a line that is too long for the terminal continues below its text."""
     console = out()
     if not console.is_terminal:
         say(text)
@@ -97,7 +97,7 @@ def report(text: str) -> None:
 
 
 def show(thing: RenderableType) -> None:
-    """A table, or several things; without the blanks that fill a screen where there is none."""
+    """Print a table or other renderables; without trailing blanks if this is not a terminal."""
     console = out()
     if console.is_terminal:
         console.print(thing)
@@ -108,13 +108,13 @@ def show(thing: RenderableType) -> None:
 
 
 def complain(text: str) -> None:
-    """An error: one paragraph, on standard error."""
+    """Print an error as one paragraph on standard error."""
     console = err()
     console.print(Text.assemble(("holdfast: ", BAD), (told(text), BAD)), soft_wrap=not console.is_terminal)
 
 
 def document(value: Any) -> None:
-    """The one JSON document of a command with --json."""
+    """Print the JSON document of a command with --json."""
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
     sys.stdout.flush()
 
@@ -127,7 +127,7 @@ def compact(value: Any) -> str:
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
 ) -> Table:
-    """Return rows under headers; those named in `right` are figures, which are never split over two lines."""
+    """Return a table. The columns in `right` are figures, which are never split over two lines."""
     made = Table(
         collapse_padding=sys.stdout.isatty(),
         box=box.SIMPLE_HEAD if sys.stdout.isatty() else None,
@@ -146,7 +146,7 @@ def table(
 
 
 def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
-    """Names and what is to be said about them, line by line. What is shown as it is comes as a `Text`."""
+    """Return names and values, line by line. A `Text` is shown as it is."""
     made = Table.grid(padding=(0, 2))
     made.add_column(style=FAINT, no_wrap=True)
     made.add_column(overflow="fold")
@@ -156,27 +156,27 @@ def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def together(*things: RenderableType) -> Group:
-    """Several things, one below the other."""
+    """Return several renderables as one."""
     return Group(*things)
 
 
 def heading(text: str, note: str = "", style: str = "") -> Text:
-    """Return a line that begins something."""
+    """Return a headline with a note."""
     return Text.assemble((clean(text), HEAD), "  ", (clean(note), style)) if note else Text(clean(text), style=HEAD)
 
 
 def clean(text: str) -> str:
-    """Return the text with everything that is not printed shown as an escape; line ends and tabs stay."""
+    """Return the text with unprintable characters escaped; line ends and tabs stay."""
     return words.printable(text)
 
 
 def told(text: str) -> str:
-    """Return the same for what we say ourselves: commands in it can be pasted."""
+    """Return the same for our own texts: commands in it can be pasted."""
     return clean(pasteable(text))
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a figure for people: three digits that count; a dash where there is none."""
+    """Return a figure for people, with three significant digits; a dash for None."""
     if value is None:
         return "-"
     if isinstance(value, int):

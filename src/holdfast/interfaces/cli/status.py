@@ -1,4 +1,4 @@
-"""The commands that look: `holdfast status`, `show`, `why`, and statistics as tables."""
+"""The commands that inspect: `holdfast status`, `show`, `why`, and statistics as tables."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from holdfast.runtime.report.status import HeldChunk
 
 LEAST = 0.0001
-"""What is less is not told more exactly: seven digits are as wide as a column is on a narrow screen."""
+"""Smaller numbers are shown as less than this: more digits do not fit a narrow screen."""
 COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 
 
 def statistics_tables(collected: "Statistics") -> Iterator[Table]:
-    """Yield what the stages took, cost and measured; how attempts ended; which models were paid."""
+    """Yield tables: time, money and metrics by stage; outcomes of attempts; models."""
     parts = [*collected.stages, collected.overall] if len(collected.stages) > 1 else list(collected.stages)
     rows = [row for part in parts for row in _numbers(part)]
     if rows:
@@ -49,7 +49,7 @@ def statistics_tables(collected: "Statistics") -> Iterator[Table]:
 
 
 def name(part: "StageStatistics") -> str:
-    """Return the stage's name; all of them together are `all`."""
+    """Return the name of the stage, or `all` for all stages together."""
     return part.stage if part.stage is not None else "all"
 
 
@@ -88,7 +88,7 @@ def _distributions(part: "StageStatistics") -> tuple[str, str, str]:
 
 MANY_ATTEMPTS = 1_000_000
 LISTED = 30
-"""How many batches a list shows, unless told otherwise: a screen's worth."""
+"""How many batches are listed without --limit."""
 HALTED = {
     "budget": "its budget was used up: raise it",
     "breaker": "a service did not answer for too long: see to it",
@@ -116,29 +116,35 @@ WORDS = {
 }
 STATES = ("done", "skipped", "dead", "cancelled", "pending")
 RARE = ("skipped", "cancelled")
-"""Columns of the list that are left out where they would be empty."""
+"""Columns of the list that are left out if they would be empty."""
 
 
 def status(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep showing it until it is complete, or Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh until everything is complete, or until Ctrl-C.")
     ] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks, with --watch.")] = 1.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, help="With --watch: seconds between two refreshes.")
+    ] = 1.0,
     numbers: Annotated[
         bool | None,
         typer.Option(
-            "--statistics/--no-statistics", help="By stage. Default: yes, below a million attempts.", show_default=False
+            "--statistics/--no-statistics",
+            help="Show statistics by stage. Default: yes, below a million attempts.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="List the newest only. Default: 30; all, with --json.", show_default=False),
+        typer.Option(
+            "--limit", min=1, help="The most to list, newest first. Default: 30; with --json, all.", show_default=False
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list the newest."""
+    """Show the state of a batch: counts, money, rate, time left, owners. Without a batch, list the newest batches."""
     with hf.open(store) as there:
         if watch and not as_json:
             _watch(there, batch, every, LISTED if limit is None else limit)
@@ -153,7 +159,7 @@ def status(
 
 
 def _tell(batch: "BatchHandle", numbers: bool | None, as_json: bool) -> None:
-    """One batch, with the statistics of its stages unless reading them would take long and nobody insists."""
+    """Show one batch, with the statistics of its stages unless reading them would take long."""
     seen = batch.status()
     wanted = seen.totals.attempts <= MANY_ATTEMPTS if numbers is None else numbers
     collected = batch.statistics() if wanted else None
@@ -180,7 +186,7 @@ def _tell_history(text: str) -> None:
 
 
 def _picture(batch: "BatchHandle", seen: "Status") -> RenderableType:
-    """Return a batch at a glance; of a scan with its partitions."""
+    """Return a batch at a glance; a scan with its partitions."""
     if seen.kind != "partitions":
         return picture(seen)
     from holdfast.interfaces.cli import cursor
@@ -195,7 +201,7 @@ def _picture(batch: "BatchHandle", seen: "Status") -> RenderableType:
 
 
 def _watch(there: "StoreHandle", batch: str | None, every: float, limit: int) -> None:
-    """Look again and again until all is complete; the last picture stays on the screen."""
+    """Refresh until everything is complete; the last picture stays on the screen."""
     console = render.out()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     try:
@@ -220,7 +226,7 @@ def _is_over(seen: "Status") -> bool:
 
 
 def _in_hands(seen: "Status") -> bool:
-    """Return whether somebody who is alive still has items, be it only to finish them after a cancel."""
+    """Return whether a live owner holds items, even if only to finish them after a cancel."""
     return any(lease.is_live for lease in seen.leases)
 
 
@@ -300,7 +306,7 @@ def _attempts(count: int) -> str:
 
 
 def _rows(scan: "ScanOverview", pending: int) -> str:
-    """Return how far a scan is, in rows: so far, still to come, how fast, until when."""
+    """Return the progress of a scan in rows: so far, left, rate, time left."""
     told = [f"{scan.rows:,} so far"]
     if scan.follows:
         told += [scan.lag] if scan.lag and scan.lag != "everything" else []
@@ -314,7 +320,7 @@ def _rows(scan: "ScanOverview", pending: int) -> str:
 
 
 def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
-    """Return who holds what: chunks of one owner in one line where there are several."""
+    """Return the owners, each in one line with all of its chunks."""
     by_owner: dict[tuple[str, bool], list[HeldChunk]] = {}
     for lease in seen.leases:
         by_owner.setdefault((lease.owner, lease.is_live), []).append(lease)
@@ -323,7 +329,7 @@ def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
 
 
 def _course(seen: "Status") -> list[tuple[str, str | Text]]:
-    """Return whether it may continue, and when it ends."""
+    """Return whether the batch may continue, and when it ends."""
     rows: list[tuple[str, str | Text]] = []
     if seen.expected is not None:
         missing = seen.expected - seen.counts.expected
@@ -400,7 +406,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a batch with the statistics of its stages, or one item with its payload and outputs."""
+    """Show a batch with the statistics of its stages, or an item with its payload and outputs."""
     with hf.open(store) as there:
         found = there[batch]
         if item is not None:
@@ -442,7 +448,7 @@ def _show_item(item: "ItemHandle", as_json: bool) -> None:
 
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
+    """Explain an item: why it is in its state, everything that happened to it, and what can be done."""
     with hf.open(store) as there:
         told = there[batch].item(item).why()
     if as_json:

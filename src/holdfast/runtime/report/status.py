@@ -259,7 +259,7 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> HeldChu
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A moment of a run, for whoever shows it."""
+    """A moment of a run, as `run(progress=…)` passes it to a function: counts of the batch, and of every stage."""
 
     before: Counts
     now: Counts

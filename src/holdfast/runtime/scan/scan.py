@@ -26,6 +26,7 @@ from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.report.report import Report
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
@@ -254,7 +255,7 @@ class Scan(SourceWalk):
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, accept_source: str | None = None,
+            progress: bool | Callable[[Figures], None] | None = None, accept_source: str | None = None,
             heartbeat: Duration | None = None, on_code_change: OnCodeChange | None = None,
             budget: Budget | None = None, signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> ScanReport:  # fmt: skip

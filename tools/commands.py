@@ -39,8 +39,8 @@ Made from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfas
 | `--yes`, `-y` | do not ask for confirmation; needs `--reason`. Without a terminal, both are needed |
 
 A command that changes something shows what it would do, asks for the reason if `--reason` is not given, and asks for
-confirmation last. `pause`, `unpause` and `expect` can be undone and ask for the reason only. Ctrl-C or end of input at a
-question changes nothing and counts as declined.
+confirmation last. `pause`, `unpause` and `expect` can be undone and ask for the reason only. Ctrl-C or the end of input
+at a question changes nothing and counts as declined.
 
 ITEM is a key, or `#N` for a number. TARGET is `app.py:book` or `package.module:book`; without a name, the only pipeline
 or scan there. Exit codes: 0 complete, or fine · 1 findings, more dead letters than tolerated, an error, or declined ·

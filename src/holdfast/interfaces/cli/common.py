@@ -113,7 +113,7 @@ def show_preview(shown: Preview, *, is_agreed: bool = False) -> None:
 def decide(shown: Preview, manner: ActOptions) -> ActResult | None:
     """Show what an act would do, ask, do it, and show the result; return None after a dry run."""
     if not manner.dry_run and not shown.is_idle:
-        check_options(shown.question, manner)
+        check_reason(shown.question, manner)
     if not manner.as_json:
         show_preview(shown, is_agreed=manner.yes and not manner.dry_run)
     elif manner.dry_run:
@@ -133,14 +133,9 @@ class Agreed(NamedTuple):
     reason: str
 
 
-def check_options(what: str, manner: ActOptions, *, confirms: bool = True) -> None:
-    """Refuse a command that could not be asked what its options leave open, before anything is shown or asked."""
-    asks = can_ask(manner)
-    if confirms and not manner.yes and not asks:
-        raise UsageError(
-            f"{what}: there is no terminal to ask at; pass --yes and --reason to do it; nothing was changed"
-        )
-    if not manner.reason.strip() and (manner.yes or not asks):
+def check_reason(what: str, manner: ActOptions) -> None:
+    """Refuse --yes without --reason, before anything is shown or asked."""
+    if manner.yes and not manner.reason.strip():
         raise UsageError(f"{what}: give the reason with --reason, the journal keeps it; nothing was changed")
 
 
@@ -155,7 +150,13 @@ def agreed(what: str, manner: ActOptions, *, nothing_to_do: bool = False, confir
     reason, actor = manner.reason, manner.who
     if nothing_to_do:
         return Agreed(actor, reason if reason.strip() else "nothing to do")
-    check_options(what, manner, confirms=confirms)
+    check_reason(what, manner)
+    if not can_ask(manner) and confirms and not manner.yes:
+        raise UsageError(
+            f"{what}: there is no terminal to ask at; pass --yes and --reason to do it; nothing was changed"
+        )
+    if not can_ask(manner) and not reason.strip():
+        raise UsageError(f"{what}: give the reason with --reason, the journal keeps it; nothing was changed")
     try:
         while not reason.strip():
             reason = typer.prompt(f"{what}: why? (for the journal)")

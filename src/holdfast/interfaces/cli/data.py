@@ -18,7 +18,7 @@ from holdfast.interfaces.cli.common import (
     JsonOption,
     StoreOption,
     agreed,
-    check_options,
+    check_reason,
     decide,
     quietly,
     with_manner,
@@ -171,7 +171,7 @@ def _import_pages(target: str, file: Path, batch: str | None, key: str | None, m
         return
     done, total = check_pages(pipeline, file)
     question = f"Make batch {batch if batch is not None else pipeline.name} from {file} and the outputs beside it"
-    check_options(question, manner)
+    check_reason(question, manner)
     if not manner.as_json:
         render.say(f"{file}: {done:,} of {total:,} pages are called done.")
     by = agreed(question, manner)
@@ -267,7 +267,7 @@ def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions
     file, name = look_at_file(pipeline), batch if batch is not None else pipeline.name
     question = f"Rebuild batch {name} from its output files"
     if not manner.dry_run:
-        check_options(question, manner)
+        check_reason(question, manner)
     if not manner.as_json:
         _announce(file, name)
     if manner.dry_run:

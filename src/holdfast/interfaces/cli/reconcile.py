@@ -14,7 +14,7 @@ from holdfast.interfaces.cli.common import (
     JsonOption,
     StoreOption,
     agreed,
-    check_options,
+    check_reason,
     quietly,
     show_preview,
     with_manner,
@@ -110,7 +110,7 @@ def reopen(
         told = found.seal_of()
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
-        check_options(f"Reopen {batch}", manner)
+        check_reason(f"Reopen {batch}", manner)
         if not manner.as_json:
             why = f" ({told.reason})" if told.reason else ""
             took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
@@ -130,7 +130,7 @@ def _repair(
     """Show the repair, ask, carry it out, and show the result."""
     wanted: Preview = batch.repair(found, source=pipeline, undo=undo, dry_run=True)
     if not manner.dry_run and not wanted.is_idle:
-        check_options(wanted.question, manner)
+        check_reason(wanted.question, manner)
     if not manner.as_json:
         render.say()
         show_preview(wanted)

@@ -7,7 +7,7 @@ import typer
 import holdfast as hf
 from holdfast import BatchChange
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import ActOptions, BatchArgument, agreed, check_options, decide, with_manner
+from holdfast.interfaces.cli.common import ActOptions, BatchArgument, agreed, check_reason, decide, with_manner
 from holdfast.runtime.text import command, unpause_command
 
 
@@ -82,7 +82,7 @@ def close(batch: BatchArgument, *, manner: ActOptions) -> None:
         came, missing = seen.counts.expected, max(0, (seen.expected or 0) - seen.counts.expected)
         is_closed = seen.closed_at is not None
         if not manner.dry_run and not is_closed:
-            check_options(f"Close {batch} for good", manner)
+            check_reason(f"Close {batch} for good", manner)
         if manner.as_json and manner.dry_run:
             render.document({"batch": batch, "admitted": came, "expected": seen.expected, "never_created": missing})
         elif not manner.as_json and not is_closed:

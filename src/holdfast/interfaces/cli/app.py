@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from keyword import iskeyword
@@ -109,6 +110,39 @@ class _App(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
+        if len(args) < 2 or HELP & set(args):
+            _style_help()
+        with _styled_errors():
+            return super().make_context(info_name, args, *rest, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _styled_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _styled_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error, which Typer prints
+            _style_help()
+        raise
+
+
+HELP = frozenset({"-h", "--help"})
+
+
+def _style_help() -> None:
+    """Give help and usage errors the colors of all other output. The module takes long to load, so only they do it."""
+    from typer import rich_utils
+
+    rich_utils.STYLE_OPTION = rich_utils.STYLE_SWITCH = rich_utils.STYLE_COMMANDS_TABLE_FIRST_COLUMN = words.HEAD
+    rich_utils.STYLE_NEGATIVE_OPTION = rich_utils.STYLE_NEGATIVE_SWITCH = words.HEAD
+    rich_utils.STYLE_TYPES = rich_utils.STYLE_USAGE = rich_utils.STYLE_OPTION_ENVVAR = words.FAINT
+    rich_utils.STYLE_ERRORS_PANEL_BORDER = words.BAD
 
 
 app = typer.Typer(

@@ -238,10 +238,10 @@ def audit_(
     if as_json:
         render.document(found.as_dict())
     else:
-        names = {"in the source": "held", "delivered": "handled", "passed by a person": "passed", "missing": "missing",
+        names = {"in source": "held", "delivered": "handled", "passed over": "passed", "missing": "missing",
                  "again": "twice", "gone since": "surplus"}  # fmt: skip
         rows = [(str(part.key), *(f"{getattr(part, name):,}" for name in names.values())) for part in found.parts]
-        render.show(render.table(["partition", *names], rows, right=[*names]))
+        render.show(render.table(["partition", *names], rows, right=[*names], whole=["partition"]))
         for gap in found.gaps:
             render.say(f"  {gap}", render.BAD)
         render.say(found.sentence, render.GOOD if found.is_whole else render.BAD)
@@ -266,7 +266,7 @@ def partitions(name: str, seen: "Sequence[PartitionStatus]") -> Any:
         more = f"and {len(seen) - PARTS_SHOWN:,} more: {command('cursor show', name)}"
         rows.append(("…", *([""] * (4 if has_share else 3)), more, ""))
     headers = ["partition", "state", *(["behind it"] if has_share else []), "rows", "rate", "cursor", "lag"]
-    return render.table(headers, rows, right=["rows", "rate"])
+    return render.table(headers, rows, right=["rows", "rate"], whole=["partition", "state", "behind it"])
 
 
 def _bar(each: "PartitionStatus") -> Text:

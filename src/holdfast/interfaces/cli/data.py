@@ -78,7 +78,9 @@ def _show(found: "Audit") -> None:
         if len(found.findings) > SHOWN:
             render.say(f"  … and {len(found.findings) - SHOWN:,} more; --json has them", render.FAINT)
     if found.files_unread:
-        render.say(f"  {render.many(found.files_unread, 'output')} in files; --full reads those, too.", render.FAINT)
+        render.say(
+            f"  {render.many(found.files_unread, 'output')} in files were not read; --full reads them.", render.FAINT
+        )
     if found.superseded:
         render.say(f"  {render.many(found.superseded, 'output')} superseded by files of a newer batch.", render.FAINT)
     if found.set_back:
@@ -386,7 +388,8 @@ def _list(there: StoreHandle, batch: str | None, after: int, limit: int, as_json
     if not found:
         render.say("No events." if not after else f"No events after number {after}.")
         return
-    render.show(render.table(["number", "time", "event", "about", "what"], map(_row, found), right=["number"]))
+    render.show(render.table(["number", "time", "event", "about", "what"], map(_row, found), right=["number"],
+                             whole=["time", "event", "about"]))  # fmt: skip
     if more:
         render.say(f"\nThere are more: --after {found[-1].number}", render.FAINT)
 

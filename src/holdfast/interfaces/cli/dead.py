@@ -55,7 +55,8 @@ def list_them(
         whose = batch if batch is not None else "The store"
         render.say(f"{whose} has no dead letters{f' with code {code!r}' if code else ''}.")
         return
-    render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
+    render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"],
+                             whole=["batch", "item", "stage", "code"]))  # fmt: skip
     shown = render.many(total, "dead letter") if len(rows) == total else f"{len(rows):,} of {total:,} dead letters"
     render.say(f"\n{shown}. Next: {command('dead show', rows[0][0], rows[0][1])}", render.FAINT)
     raise typer.Exit(int(exit_code))
@@ -64,7 +65,14 @@ def list_them(
 def _row(letter: ItemHandle) -> tuple[str, ...]:
     untried = letter.kind == "rows" and not letter.attempts  # its partition was tried, with other rows
     tried = "-" if untried else str(letter.attempts)
-    return letter.batch, str(letter.key), letter.stage, letter.code, tried, render.one_line(letter.reason)
+    return (
+        letter.batch,
+        str(letter.key),
+        letter.stage,
+        letter.code,
+        tried,
+        render.one_line(letter.reason, 100 if render.out().width >= 120 else 60),
+    )
 
 
 @app.command("show")
@@ -106,7 +114,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
     if told.commands[1:]:
         render.say()
-        render.show(render.facts(("", command) for command in told.commands[1:]))
+        render.commands("", "", told.commands[1:])
 
 
 def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
@@ -125,7 +133,7 @@ def _context(told: ItemStory) -> dict[str, Any]:
 
 def _in_words(context: dict[str, Any]) -> str:
     error = f"{context['last_code']}: {context['last_error']}" if context["last_code"] else "none"
-    who = context["owner"] if context["owner"] else "nobody"
+    who = context["owner"] if context["owner"] else "none"
     return (
         f"{context['kind']} at {context['stage']!r} without progress since {when(context['since'])}; last owner {who}, "
         f"{render.many(context['attempts'], 'attempt')}, ${context['usd']} spent at this stage, re-enqueued "
@@ -251,7 +259,7 @@ def orphans(
 
 
 def _show(found: FoundOrphans, is_paused: Callable[[str], bool]) -> None:
-    render.show(render.table(HEADERS, _orphan_rows(found), right=["requeued"]))
+    render.show(render.table(HEADERS, _orphan_rows(found), right=["requeued"], whole=["batch", "item", "kind"]))
     shown = "" if len(found.first) == found.total else f", the first {len(found.first):,} shown"
     parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.kinds.items()) if count)
     render.say(f"\n{render.many(found.total, 'item')} stuck: {parts}{shown}.")

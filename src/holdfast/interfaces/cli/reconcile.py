@@ -191,7 +191,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
     if found.findings:
         render.say()
         columns = ["finding", "item", "stage", "file", "what is wrong", "what to do"]
-        render.show(render.table(columns, [_row(each, stages) for each in found.findings[:SHOWN]]))
+        render.show(render.table(columns, [_row(each, stages) for each in found.findings[:SHOWN]], whole=columns[:3]))
         total = sum(found.found.values())
         if total > SHOWN:
             render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
@@ -279,7 +279,7 @@ def _print_plan(made: Plan) -> None:
             (row.fate, f"{row.count:,}", row.reason, row.stage or "-", _keys(row.examples, row.count))
             for row in made.rows
         ]
-        render.show(render.table(["would", "items", "why", "stage", "such as"], rows, right=["items"]))
+        render.show(render.table(["would", "items", "why", "stage", "such as"], rows, right=["items"], whole=["would"]))
     _show_forecast(made)
     for text in made.obstacles:
         render.say(f"in the way: {text}", render.BAD)

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +57,10 @@ def spell_warnings() -> None:
 
 
 WIDE = 240
+LEAST_TEXT, LEAST_NAME = 12, 8
+"""The least room in a table for a column of text, and of names."""
+LEAST = 0.0001
+"""Smaller numbers are shown as less than this: more digits do not fit a narrow screen."""
 REPORT_INDENT = 11
 """The column at which the text of a line of a report begins, after its label."""
 GOOD, BAD, CARE, FAINT, HEAD = words.GOOD, words.BAD, words.CARE, words.FAINT, words.HEAD
@@ -125,24 +130,67 @@ def compact(value: Any) -> str:
 
 
 def table(
-    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), title: str = ""
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> Table:
-    """Return a table. The columns in `right` are figures, which are never split over two lines."""
+    """Return a table. The columns in `right` are figures, which are never split over two lines; those in `whole` are
+    names, which are split only if they are longer than a quarter of the screen, or if it has no room for them."""
     made = Table(
         collapse_padding=sys.stdout.isatty(),
         box=box.SIMPLE_HEAD if sys.stdout.isatty() else None,
-        title=clean(title) if title else None,
-        title_justify="left",
         header_style=HEAD,
         pad_edge=False,
         show_edge=False,
     )
-    for header in headers:
+    cells = [[cell if isinstance(cell, Text) else Text(clean(str(cell))) for cell in row] for row in rows]
+    kept = _kept_whole(headers, cells, right, whole) if out().is_terminal else {}
+    for n, header in enumerate(headers):
         is_figure = header in right
-        made.add_column(header, justify="right" if is_figure else "left", overflow="fold", no_wrap=is_figure)
-    for row in rows:
-        made.add_row(*[cell if isinstance(cell, Text) else Text(clean(str(cell))) for cell in row])
+        made.add_column(header, justify="right" if is_figure else "left", overflow="fold",
+                        no_wrap=is_figure or n in kept)  # fmt: skip
+    for row in cells:
+        made.add_row(*[_folded(cell, kept[n]) if n in kept else cell for n, cell in enumerate(row)])
     return made
+
+
+def _kept_whole(
+    headers: Sequence[str], cells: Sequence[Sequence[Text]], right: Sequence[str], whole: Sequence[str]
+) -> dict[int, int]:
+    """Return the widths of columns of names that a screen has room for, up to a quarter of it each."""
+    width = out().width
+    longest = [max([len(header), *(row[n].cell_len for row in cells)]) for n, header in enumerate(headers)]
+    asked = {n: min(longest[n], max(len(header), width // 4)) for n, header in enumerate(headers) if header in whole}
+    figures = sum(longest[n] for n, header in enumerate(headers) if header in right)
+    others = sum(min(longest[n], LEAST_TEXT) for n, header in enumerate(headers) if header not in (*right, *whole))
+    room = width - figures - others - 2 * (len(headers) - 1)
+    kept: dict[int, int] = {}
+    for n, wanted in asked.items():
+        rest = sum(min(each, LEAST_NAME) for other, each in asked.items() if other > n)
+        if wanted <= room - rest:
+            kept[n] = wanted
+        room -= kept.get(n, LEAST_NAME)
+    return kept
+
+
+def _folded(cell: Text, width: int) -> Text:
+    lines = [cell[start : start + width] for start in range(0, len(cell), width)]
+    return Text("\n").join(lines) if len(lines) > 1 else cell
+
+
+def commands(label: str, first: str, lines: Iterable[str]) -> None:
+    """Print suggested commands, each with its purpose: beside it, or below it if the screen is too narrow."""
+    pairs = [(told(command), told(purpose)) for command, _, purpose in (line.partition("   ") for line in lines)]
+    pairs = [(command, purpose.strip()) for command, purpose in pairs]
+    indent = " " * (len(label) + 4)
+    widest = max((len(command) for command, _ in pairs), default=0)
+    is_wide = len(indent) + widest + 3 + max((len(purpose) for _, purpose in pairs), default=0) <= out().width
+    if first:
+        show(facts([(label, first)]))
+    for command, purpose in pairs:
+        beside = f"{command:{widest}}   {purpose}" if purpose else command
+        text = beside if is_wide or not out().is_terminal else command
+        out().print(Text(f"{indent}{text}"), soft_wrap=True)
+        if purpose and text is command:
+            show(Padding(Text(purpose, style=FAINT), (0, 0, 0, len(indent) + 4)))
 
 
 def facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
@@ -181,6 +229,8 @@ def number(value: float | None, digits: int = 3) -> str:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
+    if 0 < value < LEAST:
+        return f"<{LEAST:f}".rstrip("0")
     return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.report.statistics import StageStatistics, Summary
     from holdfast.runtime.report.status import HeldChunk
 
-LEAST = 0.0001
-"""Smaller numbers are shown as less than this: more digits do not fit a narrow screen."""
 COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 
 
@@ -36,9 +34,10 @@ def statistics_tables(collected: "Statistics") -> Iterator[Table]:
     if rows:
         yield render.table(["stage", "per attempt", *COLUMNS], rows, right=COLUMNS)
     yield render.table(
-        ["stage", "attempts", "outcomes", "items, once per epoch, and the attempts they needed", "errors"],
+        ["stage", "attempts", "outcomes", "attempts per item", "errors"],
         [(name(part), f"{part.runs:,}", *_distributions(part)) for part in parts],
         right=["attempts"],
+        whole=["stage"],
     )
     shares = [
         (model, f"{share.attempts:,}", f"{share.tokens:,}", render.usd(share.usd))
@@ -72,8 +71,6 @@ def _row(summary: "Summary") -> list[str]:
 
 
 def _cell(value: float | Decimal | None) -> str:
-    if isinstance(value, float) and 0 < value < LEAST:
-        return f"<{LEAST:f}".rstrip("0")
     if isinstance(value, Decimal):
         return render.usd(value)
     return render.number(value, 3 if not value or value >= 0.01 else 2)
@@ -81,7 +78,7 @@ def _cell(value: float | Decimal | None) -> str:
 
 def _distributions(part: "StageStatistics") -> tuple[str, str, str]:
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in part.outcomes.items())
-    needed = ", ".join(f"{items:,} needed {count}" for count, items in list(part.attempt_counts.items())[:6])
+    needed = ", ".join(f"{count} ({items:,})" for count, items in list(part.attempt_counts.items())[:6])
     errors = ", ".join(f"{code} ({count:,})" for code, count in list(part.codes.items())[:6])
     return outcomes, needed, errors
 
@@ -115,6 +112,8 @@ WORDS = {
     "complete, not converged": render.BAD,
 }
 STATES = ("done", "skipped", "dead", "cancelled", "pending")
+WITH_TIMES = 100
+"""Columns that a screen needs to list batches with the time they were opened."""
 RARE = ("skipped", "cancelled")
 """Columns of the list that are left out if they would be empty."""
 
@@ -254,7 +253,7 @@ def _facts(seen: "Status", scan: "ScanOverview | None") -> list[tuple[str, str |
         parts = {word: scan.states.get(word, 0) for word in states}
         rows.append(("partitions", f"{_sum(parts)}{reading}"))
         if scan.follows:
-            rows.append(("", "pending for ever is the scan itself, which follows its source"))
+            rows.append(("", "the pending one is the scan itself, which follows its source and never ends"))
         rows.append(("rows", _rows(scan, parts["pending"])))
         buried = {word: count - parts[word] for word, count in states.items() if count != parts[word]}
         rows += [("buried rows", _sum(buried))] if buried else []
@@ -274,7 +273,7 @@ def _facts(seen: "Status", scan: "ScanOverview | None") -> list[tuple[str, str |
         left = (
             f", about {brief(forecast.seconds)} left"
             if forecast.seconds is not None
-            else ", but nobody works on it now"
+            else ", but no process works on it now"
         )
         rows.append(("rate", f"{render.number(forecast.rate)} items/s{left}"))
     if seen.progressed_at is not None:
@@ -381,7 +380,7 @@ def _list(there: "StoreHandle", seen: "list[Status]") -> RenderableType:
     if not seen:
         return Text(render.clean(f"{there.url} holds no batch yet."))
     shown = [name for name in STATES if name not in RARE or any(getattr(each.counts, name) for each in seen)]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             each.batch,
             Text(each.state, style=WORDS[each.state]),
@@ -393,7 +392,9 @@ def _list(there: "StoreHandle", seen: "list[Status]") -> RenderableType:
         for each in seen
     ]
     headers = ["batch", "state", "items", *shown, "cost", "opened"]
-    table = render.table(headers, rows, right=["items", *shown, "cost"])
+    if render.out().width < WITH_TIMES:
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    table = render.table(headers, rows, right=["items", *shown, "cost"], whole=["batch", "opened"])
     if not (older := len(there) - len(seen)):
         return table
     more = f"… and {older:,} older: holdfast status --limit {older + len(seen)}"
@@ -462,4 +463,4 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
     render.say()
     render.show(render.facts((to_the_millisecond(event.at), event.text) for event in told.events))
     render.say()
-    render.show(render.facts([("next", told.next), *(("", command) for command in told.commands)]))
+    render.commands("next", told.next, told.commands)

@@ -67,8 +67,8 @@ class Kinds:
     def lines(self) -> list[str]:
         """For the report."""
         sums = " + ".join(f"{self.items.get(name, 0):,} {name}" for name in STATES)
-        label = "items" if self.noun == "item" else "parts"
-        found = [f"  {label}    {self.count:,} = {sums}"]
+        count = f"{self.count:,}" if self.noun == "item" else many(self.count, self.noun)
+        found = [f"  items    {count} = {sums}"]
         if self.rows:
             told = " + ".join(f"{count:,} {name}" for name, count in self.rows.items())
             found.append(f"  buried   {many(sum(self.rows.values()), 'row')} = {told}")

@@ -11,7 +11,7 @@ from holdfast.core.errors import UsageError
 WIDE = Context(prec=60)
 """Never the context of the program we run in, which may round at six digits."""
 
-GOOD, BAD, CARE, FAINT, HEAD = "color(28)", "bold color(160)", "color(130)", "dim", "bold"
+GOOD, BAD, CARE, FAINT, HEAD = "color(28)", "bold color(196)", "color(130)", "dim", "bold"
 """Styles of text: fine, wrong, needs attention, of less interest, a heading. The colors are readable on light and dark
 backgrounds, and the words beside them mean the same without color."""
 

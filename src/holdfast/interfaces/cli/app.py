@@ -52,14 +52,14 @@ PANELS = {
         "faults": HelpLine("doctor", "List the points at which a test can make the process fail"),
     },
     "Decide": {
-        "dead": HelpLine("dead", "Dead letters: list, show, redrive, resolve, discard"),
-        "reset": HelpLine("reset", "Begin an item or a whole batch again"),
+        "dead": HelpLine("dead", "List, show, redrive, resolve or discard dead letters"),
+        "reset": HelpLine("reset", "Start an item or a whole batch again"),
         "pause": HelpLine("steer", "Pause a batch: workers stop at their next checkpoint"),
         "unpause": HelpLine("steer", "Let a paused batch continue"),
         "cancel": HelpLine("steer", "Cancel a batch for good"),
         "expect": HelpLine("steer", "Set how many items a batch has in all"),
         "close": HelpLine("steer", "Close a batch: it takes no new items"),
-        "cursor": HelpLine("cursor", "Cursors of a scan: show, reset, clone, export, import and more"),
+        "cursor": HelpLine("cursor", "Show, reset, clone, export or import the cursors of a scan"),
     },
     "Keep": {
         "reconcile": HelpLine("reconcile", "Compare expected, recorded and actual outputs; repair or seal"),

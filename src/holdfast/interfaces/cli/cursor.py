@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.report.overview import PartitionStatus
 
 app = typer.Typer(
-    help="Cursors of a scan: show, reset, clone, export, import, break-lease, audit.", no_args_is_help=True
+    help="Show, reset, clone, export, import or audit the cursors of a scan, or break their leases.",
+    no_args_is_help=True,
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch of the scan.")]

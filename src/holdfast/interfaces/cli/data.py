@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.operate.audit import Audit
     from holdfast.runtime.recover import Recovery
 
-app = typer.Typer(help="The journal: verify it.", no_args_is_help=True)
+app = typer.Typer(help="Verify the journal.", no_args_is_help=True)
 
 SHOWN = 20
 
@@ -389,7 +389,7 @@ def _list(there: StoreHandle, batch: str | None, after: int, limit: int, as_json
         render.say("No events." if not after else f"No events after number {after}.")
         return
     render.show(render.table(["number", "time", "event", "about", "what"], map(_row, found), right=["number"],
-                             whole=["time", "event", "about"]))  # fmt: skip
+                             whole=["time", "event"]))  # fmt: skip
     if more:
         render.say(f"\nThere are more: --after {found[-1].number}", render.FAINT)
 

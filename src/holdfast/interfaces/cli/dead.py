@@ -24,7 +24,7 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.runtime.text import command, in_words, to_the_millisecond, unpause_command, when
 
-app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
+app = typer.Typer(help="List, show, redrive, resolve or discard dead letters.", no_args_is_help=True)
 
 PAYLOAD_SHOWN = 2000
 

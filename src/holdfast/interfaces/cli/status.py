@@ -457,7 +457,7 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
         render.document(told.as_dict() | {"commands": commands})
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
-    render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else []),
+    render.show(render.facts([("now", told.now), *([("checkpoint", told.checkpoint)] if told.checkpoint else []),
                               *([("note", told.note)] if told.note else []),
                               *([("cost", told.cost)] if told.cost else [])]))  # fmt: skip
     render.say()

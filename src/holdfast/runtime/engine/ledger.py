@@ -51,7 +51,10 @@ class Ledger:
         """What the report shall mention."""
         self._stages: tuple[str, ...] = ()
         self._in_handlers: Callable[[], Sequence[int]] = tuple
-        self._by_stage, self._read_at = StageCounts(), 0
+        self._by_stage: StageCounts | None = None
+        """Pending items by stage, if progress is shown and there are several stages."""
+        self._read_at = 0
+        """Attempts of other processes when these were read from the store."""
         self._begun = self._ended = 0
         """Writes that this run has begun, and those that it has added up."""
         self._lock = threading.Lock()
@@ -60,7 +63,7 @@ class Ledger:
         """Outcomes that are durable."""
         with self._lock:
             self.now = self.now.plus(settled.counts)
-            if len(self._stages) > 1:
+            if self._by_stage is not None:
                 self._by_stage.add(settled)
         for group in settled.advanced:
             self.adopted += len(group.items) if group.adopted else 0
@@ -76,6 +79,7 @@ class Ledger:
         """Count by stage as well. `in_handlers` returns how many items are in the handlers of each stage; `pending` has
         the items that were pending before the run."""
         self._stages, self._in_handlers = tuple(names), in_handlers
+        self._by_stage = StageCounts()
         if pending is not None:
             self._by_stage.replace(pending)
         elif any(chunk.pending for chunk in self.began_with):
@@ -151,13 +155,13 @@ class Ledger:
         by_others = whole.attempts - self.before.attempts - self.now.attempts
         is_alone = not self.began_with and not by_others
         has_news = not is_alone if is_last else by_others != self._read_at and self._begun == ended
-        pending = read_pending(chunks) if read_pending is not None and has_news and len(self._stages) > 1 else None
+        pending = read_pending(chunks) if read_pending is not None and has_news else None
         with self._lock:
             if self._begun != ended and not is_last:
                 return
             self.elsewhere = _at_least_nothing(whole.minus(self.before).minus(self.now))
             self.admitted = max(self.admitted, sum(chunk.size for chunk in chunks))
-            if pending is not None and not (is_alone and pending.is_estimate):
+            if pending is not None and self._by_stage is not None and not (is_alone and pending.is_estimate):
                 self._by_stage.replace(pending)
                 self._read_at = by_others
 
@@ -188,7 +192,7 @@ class Ledger:
 
     def _stage_figures(self) -> tuple[StageFigures, ...]:
         """Return the figures of every stage; the lock is held."""
-        if not self._stages:
+        if self._by_stage is None:
             return ()
         whole = self.before.plus(self.now).plus(self.elsewhere)
         pending = self.admitted - whole.settled

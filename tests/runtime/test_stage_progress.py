@@ -218,6 +218,20 @@ def test_commits_move_items_between_stages() -> None:
     assert counts.of(0, 3) == [0, 0, 0]
 
 
+def test_a_skipped_item_leaves_its_stage() -> None:
+    counts = StageCounts()
+    counts.replace(PendingByStage(Counter({1: 2})))
+    counts.add(settle([skipped(item(0, stage=1))], stages=2, policies=[Policy()] * 2, now=NOW))
+    assert counts.of(5, 2) == [4, 1]
+
+
+def test_a_stage_that_is_finished_leaves_nothing_behind() -> None:
+    counts = StageCounts()
+    counts.replace(PendingByStage(Counter({1: 2})))
+    counts.add(settle([done(item(0, stage=1))], stages=2, policies=[Policy()] * 2, now=NOW))
+    assert (counts.of(5, 2), counts.of(5, 3)) == ([4, 1], [4, 1, 0])
+
+
 def test_of_very_many_pending_items_the_split_is_an_estimate(restart: Restart, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_counts, "READ_ITEMS", 10)
     run(restart(Book(defer=range(50, 90))), range(200), deadline="1s")

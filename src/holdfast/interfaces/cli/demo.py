@@ -50,7 +50,9 @@ class DemoLedger:
 
     def check(self, holds: bool, text: str) -> None:
         self.checks.append((text, holds))
-        self.say(f"  {'ok ' if holds else 'NOT'}  {text}", render.GOOD if holds else render.BAD)
+        if not self.as_json:
+            mark, style = ("ok ", render.GOOD) if holds else ("NOT", render.BAD)
+            render.report(f"  {mark}  {text}", indent=7, style=style)
 
     @property
     def holds(self) -> bool:
@@ -85,7 +87,7 @@ def demo(
         facts = run.add_up()
     if folder is None:
         ledger.say(
-            "To look around in it: holdfast demo --dir moby, then cd moby and holdfast why moby-dick 7", render.FAINT
+            "To inspect it yourself: holdfast demo --dir moby, then cd moby and holdfast why moby-dick 7", render.FAINT
         )
     if as_json:
         render.document(facts | {"checks": dict(ledger.checks), "holds": ledger.holds})
@@ -124,7 +126,7 @@ class _Demo:
         self.ledger.check(child.returncode == -signal.SIGKILL, f"killed with SIGKILL when {done} pages were done")
         with hf.open(self.where) as there:
             seen = there[BATCH].status()
-        say("What the store says now: every page is in exactly one place.")
+        say("The store now: every page is in exactly one state.")
         if not self.ledger.as_json:
             render.show(picture(seen))
         total = seen.counts.done + seen.counts.pending
@@ -135,7 +137,7 @@ class _Demo:
     def resume(self) -> None:
         """Run the same command again."""
         self.ledger.say("\nAct 2: the same command again.", render.HEAD)
-        self.ledger.say("It resumes where it was; what is done is neither done nor paid again.")
+        self.ledger.say("It resumes where it stopped: finished pages are not done or paid for again.")
         child = self._start()
         report, _ = child.communicate(timeout=PATIENCE)
         self.ledger.say(report.decode().rstrip())

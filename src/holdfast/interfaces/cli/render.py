@@ -89,16 +89,16 @@ def say(text: str = "", style: str = "") -> None:
     console.print(Text(told(text), style=style), soft_wrap=not console.is_terminal)
 
 
-def report(text: str) -> None:
+def report(text: str, *, indent: int = REPORT_INDENT, style: str = "") -> None:
     """Print the lines of a report; a line that is too long for the terminal continues below its text."""
     console = out()
     if not console.is_terminal:
-        say(text)
+        say(text, style)
         return
     for line in told(text).splitlines():
-        wrapped = wrap(line, console.width, subsequent_indent=" " * REPORT_INDENT, break_long_words=False,
+        wrapped = wrap(line, console.width, subsequent_indent=" " * indent, break_long_words=False,
                        break_on_hyphens=False, drop_whitespace=True)  # fmt: skip
-        console.print(Text("\n".join(wrapped)), soft_wrap=True)
+        console.print(Text("\n".join(wrapped), style=style), soft_wrap=True)
 
 
 def show(thing: RenderableType) -> None:

@@ -22,7 +22,7 @@ from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.statistics import read_savings
 from holdfast.runtime.report.status import Figures
-from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause_command, usd, when
+from holdfast.runtime.text import command, in_words, many, naming_store, one_line, printable, unpause_command, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
 
@@ -108,6 +108,8 @@ def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
 
 
 DEAD_SHOWN = 20
+REASON_SHOWN = 400
+"""Characters of the reason of a dead letter in a printed report."""
 SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
 """Commits from before a run that are read to tell what it did not have to do again."""
 
@@ -275,13 +277,15 @@ class Report(Plain):
             lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
         if c.pending:
             lines.append("  left     " + ", ".join(self._left()))
-        lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
+        lines += [
+            f"  dead     {d.key!r} at {d.stage}: {d.code}: {one_line(d.reason, REASON_SHOWN)}" for d in self.dead[:5]
+        ]
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
-        lines += [f"  finding  {_about(f)}{f.why}" for f in findings[:5]]
-        lines += [f"  hook     {failed}" for failed in self.failed_hooks]
-        lines += [f"  note     {warning}" for warning in self.warnings]
+        lines += [f"  finding  {_flat(_about(f) + f.why)}" for f in findings[:5]]
+        lines += [f"  hook     {_flat(failed)}" for failed in self.failed_hooks]
+        lines += [f"  note     {_flat(warning)}" for warning in self.warnings]
         return printable(self._pasteable("\n".join(lines)))
 
     def _pasteable(self, text: str) -> str:
@@ -390,6 +394,11 @@ def _nothing(now: status.Status) -> str:
         f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
         "is fine, pass allow_empty=True."
     )
+
+
+def _flat(text: str) -> str:
+    """Return the text in one line: a line of a report begins with its label."""
+    return " ".join(text.split())
 
 
 def _about(finding: Finding) -> str:

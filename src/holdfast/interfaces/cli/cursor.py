@@ -27,7 +27,7 @@ app = typer.Typer(
 
 NameArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch of the scan.")]
 PartitionArgument = Annotated[
-    str | None, typer.Argument(metavar="PARTITION", help="One partition; without it, all of them.")
+    str | None, typer.Argument(metavar="PARTITION", help="The key of the partition. Default: all partitions.")
 ]
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file that `cursor export` wrote.")]
 PARTS_SHOWN = 20

@@ -38,7 +38,9 @@ SHOWN = 20
 
 @app.command("verify")
 def verify(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Read the content of every output, including files.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -86,7 +88,7 @@ def _show(found: "Audit") -> None:
     if found.set_back:
         render.say(f"  {found.set_back}.", render.CARE)
     if found.busy:
-        render.say(f"  {found.busy:,} groups changed all the time; audit again when less is going on.", render.CARE)
+        render.say(f"  {found.busy:,} groups kept changing; audit again when fewer processes are at work.", render.CARE)
 
 
 def export(
@@ -332,7 +334,9 @@ SHOWN_FIRST = ("key", "stage", "code", "kind", "strategy", "end", "items", "mess
 
 
 def events(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     after: Annotated[int, typer.Option("--after", min=0, help="Only events after this number.")] = 0,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new events until Ctrl-C.")] = False,
@@ -349,7 +353,9 @@ def events(
     with hf.open(store) as there:
         if deliver is not None:
             if batch is not None or follow or after:
-                raise UsageError("--deliver resumes where the receiver is, with all batches: give nothing else with it")
+                raise UsageError(
+                    "--deliver resumes where the receiver stopped, for all batches: pass nothing else with it"
+                )
             _deliver(there, deliver, as_json)
         elif follow:
             _follow(there, batch, after, as_json)

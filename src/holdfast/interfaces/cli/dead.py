@@ -35,7 +35,9 @@ CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead lette
 
 @app.command("list")
 def list_them(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     code: Annotated[str | None, typer.Option("--code", help="Only dead letters with this error code.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list of each batch.")] = 50,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there are any, for alerts.")] = False,
@@ -227,7 +229,9 @@ HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", 
 
 @with_manner()
 def orphans(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     strategy: Annotated[
         str | None, typer.Option("--resolve", metavar=STRATEGIES, help="Resolve the orphans of BATCH in this way.")
     ] = None,
@@ -273,7 +277,7 @@ def _show(found: FoundOrphans, is_paused: Callable[[str], bool]) -> None:
 
 def _orphan_rows(found: FoundOrphans) -> Iterator[tuple[str, ...]]:
     for orphan in found:
-        owner = orphan.owner if orphan.owner else "nobody yet"
+        owner = orphan.owner if orphan.owner else "none yet"
         hands = f"{owner}, alive" if orphan.is_held else owner
         yield (
             orphan.batch, str(orphan.key), orphan.stage, orphan.kind.value, in_words(found.now - orphan.since),

@@ -46,7 +46,7 @@ def reconcile(
     tolerate: Annotated[
         str | None, typer.Option("--tolerate", metavar="N|SHARE", help="How many dead letters are tolerated: 5 or 1%.")
     ] = None,
-    mend: Annotated[
+    repair: Annotated[
         bool,
         typer.Option(
             "--repair",
@@ -63,7 +63,7 @@ def reconcile(
     manner: ActOptions,
 ) -> None:
     """Compare what a batch should have, what is recorded, and what is there. Exits with 1 if something differs."""
-    if mend and seal:
+    if repair and seal:
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
     check_share(undo, "undo")
     pipeline: Pipeline | None = None
@@ -79,9 +79,9 @@ def reconcile(
         extra: dict[str, Any] = {"state": found.state_after(result)}
         if not manner.as_json:
             _show(result, found.stages, most, extra["state"], follows=found.is_followed)
-            if not mend:
+            if not repair:
                 _show_remedies(found.remedies(result, source=source))
-        if mend:
+        if repair:
             extra["repair"] = _repair(found, result, pipeline, undo, manner)
         if seal and manner.dry_run and not manner.as_json:
             render.say(f"{batch} would {'not ' if result.exit_code(most) else ''}be sealed; nothing was changed.")
@@ -173,7 +173,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
         split = f"{r.ready:,} ready + {r.running:,} claimed + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))
     if r.pending and follows:
-        rows.append(("follows", "one of them is the scan itself, which never ends, unless it is cancelled"))
+        rows.append(("follows", "one of these is the scan itself, which never ends unless it is cancelled"))
     seen = found.observed
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
@@ -232,12 +232,12 @@ def plan(
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="What to do when a known key comes with another payload."),
+        typer.Option("--changed", help="How to treat a known key that comes with another payload."),
     ] = None,
     on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
         typer.Option(
-            "--on-code-change", help="What to do when the code of a stage changed: keep its outputs, or run it again."
+            "--on-code-change", help="How to treat outputs of a stage whose code changed: keep them, or run it again."
         ),
     ] = None,
     store: StoreOption = None,

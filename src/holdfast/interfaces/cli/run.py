@@ -60,7 +60,7 @@ def run(
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="What to do when a known key comes with another payload."),
+        typer.Option("--changed", help="How to treat a known key that comes with another payload."),
     ] = None,
     events: Annotated[
         list[str] | None,
@@ -69,7 +69,7 @@ def run(
     on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
         typer.Option(
-            "--on-code-change", help="What to do when the code of a stage changed: keep its outputs, or run it again."
+            "--on-code-change", help="How to treat outputs of a stage whose code changed: keep them, or run it again."
         ),
     ] = None,
     seal: Annotated[

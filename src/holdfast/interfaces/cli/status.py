@@ -88,8 +88,8 @@ LISTED = 30
 """How many batches are listed without --limit."""
 HALTED = {
     "budget": "its budget was used up: raise it",
-    "breaker": "a service did not answer for too long: see to it",
-    "tolerance": "more died than is tolerated: see to the dead letters, or raise the tolerance",
+    "breaker": "a service did not answer for too long: check it",
+    "tolerance": "more items died than are tolerated: handle the dead letters, or raise the tolerance",
 }
 WORDS = {
     "sealed": render.GOOD,
@@ -119,7 +119,9 @@ RARE = ("skipped", "cancelled")
 
 
 def status(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Refresh until everything is complete, or until Ctrl-C.")
     ] = False,

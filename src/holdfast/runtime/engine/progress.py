@@ -265,7 +265,7 @@ class _Terminal:
             self.live.stop()
 
     def _facts(self, figures: Figures, left: int) -> list[tuple[str, str]]:
-        """Return what to tell beside the bar, each with its style."""
+        """Return the facts beside the bar, each with its style."""
         (first_at, first), (last_at, latest) = self.recent[0], self.recent[-1]
         rate = (latest - first) / (last_at - first_at) if last_at > first_at else 0.0
         if figures.counts_rows:
@@ -284,7 +284,7 @@ class _Terminal:
 
 
 class Picture:
-    """The bar, what is told beside or below it, and the stages, for a screen of any width."""
+    """The bar, the facts beside or below it, and the stages, for a screen of any width."""
 
     def __init__(self, batch: str) -> None:
         self.batch = one_line(printable(batch), NAME_WIDTH)

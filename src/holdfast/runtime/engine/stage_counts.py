@@ -10,7 +10,7 @@ from holdfast.core.settle import Settled
 from holdfast.stores.base import Store
 
 READ_ITEMS = 5_000
-"""Pending items that are read from the store to count them by stage; of more, the first ones stand for the rest."""
+"""Pending items that are read from the store to count them by stage; if there are more, the counts are scaled up."""
 PAGE = 1_000
 
 
@@ -20,7 +20,7 @@ class PendingByStage:
 
     counts: Counter[int] = field(default_factory=Counter)
     is_estimate: bool = False
-    """There are too many to read all of them: the counts are in proportion to the first ones."""
+    """Only the first items were read: the counts are scaled up."""
 
 
 def read_pending(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> PendingByStage:

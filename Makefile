@@ -1,6 +1,6 @@
 # Every target says what it does: make help.
 .DEFAULT_GOAL := help
-.PHONY: help setup machine demo test check prove lint types docs bench soak lock clean
+.PHONY: help setup machine demo test check prove lint types docs bench soak results lock clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -39,10 +39,11 @@ lint: setup ## ruff: style and common mistakes
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-docs: setup ## write again what is generated: docs/guarantees.md, docs/commands.md, the states in docs/architecture.md
+docs: setup ## write the generated docs: api, commands, the states in architecture, the promises in guarantees
 	$(BIN)/python tools/states.py
 	$(BIN)/python tools/commands.py
-	$(BIN)/python tools/guarantees.py
+	$(BIN)/python tools/api.py
+	$(BIN)/python tools/guarantees.py --docs
 
 bench: setup ## measure speed against the floor, a hand-written script and the peers; ARGS go to bench
 	$(BIN)/python -m bench $(ARGS)
@@ -50,7 +51,12 @@ bench: setup ## measure speed against the floor, a hand-written script and the p
 soak: setup ## run the fault generators for HOURS=n hours, print totals and seeds
 	$(BIN)/python tests/soak.py --hours $(HOURS)
 
-lock: ## resolve the dependencies of pyproject.toml anew into requirements.lock
+results: setup ## collect the results to publish with a release in build/results: guarantees, benchmarks, soak
+	$(BIN)/python tools/guarantees.py
+	$(BIN)/python tools/guarantees.py --check --results build/promises.json
+	$(BIN)/python tools/results.py
+
+lock: ## resolve the dependencies of pyproject.toml again, into requirements.lock
 	tools/uv.sh pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --all-extras --output-file requirements.lock pyproject.toml
 

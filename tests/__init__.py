@@ -1,1 +1,1 @@
-"""The proof. Each folder is a layer; a test marked with promise ids appears on the guarantees page under its layer."""
+"""The tests. Each folder is a layer; docs/layers.toml names them. A test is marked with the promises that it proves."""

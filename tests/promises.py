@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Publishes how much a test did: `tally(schedules=20_000, kills=312)` appears on the guarantees page."""
+    """Record how much a test did: `tally(schedules=20_000, kills=312)` appears in the report of the guarantees."""
 
     def add(**counts: int) -> None:
         request.node.user_properties.append(("counts", counts))

@@ -6,7 +6,7 @@ once after too many. Simulations and power cuts replay exactly. Damage strikes t
 anew, and may meet other values there. Processes under fire get the same faults, and the machine decides what they meet;
 the folder of the failure is kept.
 
-The longest soak is kept in docs/soak.json, from which `make docs` tells it on the guarantees page.
+The longest soak is kept in build/soak.json; `make results` adds it to the results of a release.
 """
 
 import argparse
@@ -44,7 +44,7 @@ from tests.powerloss import story as powered  # noqa: E402
 from tests.powerloss.judge import Judge  # noqa: E402
 from tests.promises import commit_of_this_tree  # noqa: E402
 
-RECORD = ROOT / "docs" / "soak.json"
+RECORD = ROOT / "build" / "soak.json"
 WORLDS, ON_BUCKETS, KILLS, CUTS, FLIPS, FAULTS = 2_000, 1_000, 200, 2_000, 200, 60
 """What one round of each generator does."""
 TOO_MANY = 10
@@ -197,8 +197,9 @@ class Soak:
             "date": datetime.now(UTC).date().isoformat(), "commit": commit_of_this_tree(), "base": self.base,
             "hours": round(self.passed, 2), "seeds": self.seeds, "failures": self.failures, "totals": self.total,
         }  # fmt: skip
+        RECORD.parent.mkdir(exist_ok=True)
         RECORD.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        say("recorded in docs/soak.json; make docs puts it on the guarantees page")
+        say("recorded in build/soak.json; make results adds it to the results of a release")
 
     def _try(self, name: str, seed: int, generate: Callable[[int], Counter[str]]) -> None:
         self.seeds += 1

@@ -1,10 +1,12 @@
 """The source tree as the house rules see it: modules, their layer, their syntax tree."""
 
 import ast
+import importlib.util
 import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -49,3 +51,13 @@ def committed_files() -> tuple[Path, ...]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return tuple(path for name in listing.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def tool(name: str) -> Any:
+    """Load a script of tools/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"{name}_tool", ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

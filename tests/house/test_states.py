@@ -1,7 +1,6 @@
 """The table of transitions is the only place that knows them: the docs show it, and no other code writes a state."""
 
 import ast
-import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,21 +8,16 @@ import pytest
 
 from holdfast.core.model import State
 from holdfast.core.states import TABLE
-from tests.house.source import ROOT, modules
+from tests.house.source import ROOT, modules, tool
 
 DECODING = "src/holdfast/stores/"
 """Where a place that was stored is read back."""
 
 
-@pytest.fixture(scope="module")
-def tool() -> Any:
+@pytest.fixture(scope="module", name="tool")
+def _tool() -> Any:
     """tools/states.py."""
-    spec = importlib.util.spec_from_file_location("states_tool", ROOT / "tools" / "states.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return tool("states")
 
 
 def test_the_docs_show_the_table(tool: Any) -> None:

@@ -662,7 +662,7 @@ def test_after_three_failed_renewals_the_handler_is_stopped_and_nothing_is_commi
 
 def test_every_window_that_the_documentation_names_has_its_test() -> None:
     root = Path(__file__).resolve().parents[2]
-    named = re.findall(r"`(test_\w+)`", (root / "docs" / "following.md").read_text())
+    named = re.findall(r"`(test_\w+)`", (root / "docs" / "followers.md").read_text())
     tests = "".join(file.read_text() for file in (root / "tests").rglob("test_*.py"))
     assert len(named) >= 9
     assert [name for name in named if f"def {name}(" not in tests] == []

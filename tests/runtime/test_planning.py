@@ -421,5 +421,8 @@ def test_a_plan_says_that_so_much_would_not_be_undone_unasked(restart: Restart) 
         Path(f"out/{n}.txt").unlink()
     plan = book.plan(range(120))
     assert "120 of 120 recorded items" in plan.obstacles[0]
+    allowed = book.plan(range(120), undo="100%")
+    assert not allowed.obstacles
+    assert allowed.count("rewind") == 120
     with pytest.raises(hf.UndoRefused, match="120 of 120 recorded items"):
         run(book, range(120))

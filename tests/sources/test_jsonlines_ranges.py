@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import SourceChanged
-from holdfast.runtime.sources import Csv, JsonLines, Readable, streams, text_file
+from holdfast.runtime.sources import Csv, JsonLines, Parquet, Readable, streams, text_file
 from tests.sources.reference import cursors, told, write
 
 LINES = st.lists(
@@ -52,7 +52,7 @@ def test_any_split_and_any_resume_give_the_values_of_the_whole(
 
 
 def test_a_file_is_not_followed(path: Path) -> None:
-    for source in (JsonLines(path), Csv(path), JsonLines(path.with_suffix(".gz"))):
+    for source in (JsonLines(path), Csv(path), JsonLines(path.with_suffix(".gz")), Parquet(path)):
         assert isinstance(source, Readable)
         with pytest.raises(hf.UsageError, match=r"a file is not followed: .* follow the folder"):
             hf.Follow("log", source, store="memory:")

@@ -25,12 +25,14 @@ DIGITS = 40
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The last row that was consumed."""
+    """A position in a source: the last row that was consumed."""
 
     kind: str
-    """What the value is: `row`, `byte`, `column+key`, `page`, `name` …"""
+    """The kind of value: `row`, `byte`, `column+key`, `page`, `name` …"""
     value: Any = None
+    """The value, such as a number, a name or a time."""
     tiebreaker: Any = None
+    """The key that tells rows with the same value apart."""
 
     def __str__(self) -> str:
         tie = "" if self.tiebreaker is None else f", {_spoken(self.tiebreaker)}"

@@ -40,42 +40,43 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(Plain):
-    """What an act would do, before it is done: for machines what `keys` names, for people titles, rows and examples."""
+    """What an act would do. `carry_out()` does it; `as_dict()` has it as data."""
 
     batch: str
+    """The name of the batch."""
     keys: str
-    """What machines are told, in order: counts, facts, or fields of this."""
+    """The keys of `as_dict()`, in order: counts, facts, or fields."""
     items: int
-    """How many would change."""
+    """How many items would change."""
     counts: Mapping[str, int]
-    """By what they are, or what would become of them."""
+    """How many items there are of each kind, or would have each fate."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     in_flight: int = 0
-    """Items in the hands of an owner that is alive."""
+    """How many of the items a living owner is working on."""
     owners: tuple[str, ...] = ()
-    """Those owners: what they do would not be committed."""
+    """Those owners. They could not commit their work any more."""
     usd: Decimal | None = None
-    """What was paid for work that would be done again."""
+    """The cost so far of work that would be done again."""
     seconds: float | None = None
-    """What it took."""
+    """The time that work took."""
     first: tuple[Any, ...] = ()
-    """The first of the items: their keys, or a row for each under `columns`."""
+    """The first items: their keys, or a row for each under `columns`."""
     columns: tuple[str, ...] = ()
     more: int = 0
-    """Rows that there are beside the first."""
+    """How many further rows there are."""
     left_alone: Mapping[str, int] = field(default_factory=dict)
-    """Why others would not change, and how many."""
+    """How many items would not change, by reason."""
     titles: tuple[str, ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
     remark: str = ""
     warning: str = ""
-    """What would keep the items from going on: the end of their batch has come."""
+    """Why the items could not continue: their batch has ended."""
     question: str = ""
-    """What a person is asked: the act in a few words."""
+    """The question for a person: the act in a few words."""
     nothing_to_do: bool | None = None
-    """Whether nothing would change; where it is not told, that is so where no item would."""
+    """Whether nothing would change; None means that the number of items decides."""
     perform: Callable[[Actor], "ActResult"] | None = field(default=None, repr=False, compare=False)
-    """Does what is shown, guarded by the state in which it was looked at."""
+    """Carries out what is shown, if the items have not changed since."""
 
     @property
     def is_idle(self) -> bool:
@@ -83,7 +84,7 @@ class Preview(Plain):
         return not self.items if self.nothing_to_do is None else self.nothing_to_do
 
     def carry_out(self, *, reason: str, actor: str = "") -> "ActResult":
-        """Do it. Items that moved on since they were looked at are left alone."""
+        """Carry out the act. Items that have changed since the preview are left alone."""
         assert self.perform is not None
         return self.perform(Actor(name=actor if actor else this_process(), reason=reason))
 
@@ -99,25 +100,28 @@ class Preview(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActResult(Plain):
-    """What an act did."""
+    """The result of an act on items."""
 
     _tells: ClassVar[str] = "kind batch changed left_alone=_left buried? warning?"
 
     kind: str
+    """What was done: `redriven`, `discarded`, `reset` …"""
     batch: str
+    """The name of the batch."""
     changed: int
+    """How many items changed."""
     left_alone: tuple[tuple[str, int], ...] = ()
-    """(why, how many) of the items that were looked at and not changed."""
+    """Reasons why items were not changed, each with a number of items."""
     buried: int = 0
-    """Of those changed, how many became dead letters instead, because they had been re-enqueued too often."""
+    """How many of the changed items became dead letters because they had been requeued too often."""
     warning: str = ""
-    """What keeps the items from going on, and what to do: the end of their batch has come."""
+    """Why the items cannot continue, and what to do: their batch has ended."""
     noun: str = "item"
-    """What was changed: items, partitions or parts."""
+    """What was changed: items, partitions or rows."""
 
     @property
     def overtaken(self) -> int:
-        """How many were left alone because they moved on after they were looked at."""
+        """How many items were left alone because they had changed since the preview."""
         return sum(count for why, count in self.left_alone if why in (MEANWHILE, MOVED))
 
     @property
@@ -127,24 +131,30 @@ class ActResult(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChange(Plain):
-    """What was done to a batch as a whole, and how it is now."""
+    """The result of an act on a batch as a whole, and the batch after it."""
 
     _tells: ClassVar[str] = "act batch changed mode expected closed_at sealed_at admitted end unexplained"
 
     act: str
     """paused, unpaused, expected, closed, sealed or reopened"""
     batch: str
+    """The name of the batch."""
     changed: bool
-    """False where it was so before."""
+    """False if nothing had to be changed."""
     mode: str
+    """`open`, `paused` or `cancelled`."""
     expected: int | None
+    """How many items the batch has in total, if that was recorded."""
     closed_at: float | None
+    """When it was closed to new items, in seconds since 1970."""
     sealed_at: float | None
+    """When it was sealed."""
     admitted: int
+    """How many items it has."""
     end: str | None = None
-    """How it ended, where this was its end."""
+    """How the batch ended, if this act ended it."""
     unexplained: tuple[str, ...] = ()
-    """What does not agree at its end."""
+    """What does not add up at its end."""
 
 
 def this_process() -> str:

@@ -33,11 +33,20 @@ def lambda_handler(
     margin: Duration = "2s",
     expected: int | None = None,
 ) -> Handler:
-    """Return a function `(event, context)` that handles SQS messages item by item, and timer events with a run.
+    """Return a function `(event, context)` for AWS Lambda: SQS messages are handled one by one, timer events by a run.
 
-    Messages that are not finished are answered as `batchItemFailures`, so that the queue delivers those again, and no
-    others. A dead letter counts as handled, because it is recorded; with `fail_dead` it does not. `expected` is put on
-    record as the number of items, unless the batch has one: `expect` changes it then.
+    Unfinished messages are returned as `batchItemFailures`, so that the queue delivers those again, and no others.
+
+    Args:
+        pipeline: The pipeline that handles them.
+        batch: The name of the batch; by default that of the pipeline.
+        key: A field of the item, or a function of it.
+        fail_dead: True if a dead letter counts as a failure of its message. By default it is handled, as it is
+            recorded.
+        changed: What to do if a known key comes with another payload: `"refuse"`, `"keep"` or `"rerun"`.
+        lease: How long a claim lasts if the function dies.
+        margin: How long before the function's own time limit the work ends.
+        expected: How many items the batch has in total. It is recorded once; `expect` changes it later.
     """
     if not callable(getattr(pipeline, "processor", None)):
         raise UsageError(

@@ -63,30 +63,35 @@ FINISHED = frozenset({State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processed:
-    """How an item stands after it was handed to `process()`."""
+    """The answer of `process()`: the state of the item after the call."""
 
     key: Key
+    """The key of the item."""
     number: int
+    """Its number in the batch, from 0."""
     state: str
-    """done, skipped, dead, cancelled; or waiting (see `due`), running (another process has it in hand), again (it was
-    not finished here, and may be at once: its time was up, or it was taken over)."""
+    """`done`, `skipped`, `dead` or `cancelled`; else `waiting` (until `due`), `running` (another process works on it)
+    or `again` (it can be delivered again at once: the deadline came, or another process took it over)."""
     output: Any = None
-    """Of the last stage, validated, where it is done."""
+    """The output of the last stage, validated, if the item is done."""
     stage: str = ""
-    """Where it stands, while it is not done."""
+    """The stage the item is at, while it is not done."""
     code: str = ""
+    """The code of its error, if it is dead."""
     why: str = ""
+    """The reason for the state, in words."""
     due: float | None = None
     """When it may be tried again, in seconds since 1970, while it waits."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the message has done its work: the item is done, skipped, dead or cancelled, and that is recorded."""
+        """Whether the message can be acknowledged: the item is done, skipped, dead or cancelled, and that is
+        recorded."""
         return self.state in FINISHED
 
     @property
     def run_again(self) -> bool:
-        """Whether the item is to be handed over again, now or later."""
+        """Whether the message has to be delivered again, now or later."""
         return not self.is_finished
 
 

@@ -65,25 +65,32 @@ class Plan(Plain):
     _tells: ClassVar[str] = "pipeline batch new=is_new verify read counts rows forecast obstacles notes"
 
     pipeline: str
+    """The name of the pipeline."""
     batch: str
+    """The name of the batch."""
     is_new: bool
-    """There is no such batch yet."""
+    """Whether the batch does not exist yet."""
     verify: str
+    """How much was checked: `none`, `quick` or `full`."""
     rows: tuple[Row, ...]
+    """Groups of items with the same `fate`, `stage` and `reason`, each with a `count` and `examples`."""
     read: int
-    """Items of the source that were read; 0 where there is none."""
+    """How many items of the source were read; 0 without a source."""
     forecast: RunForecast
+    """Time and money that the run would take: `seconds`, `work_seconds`, `usd`, `workers`, `learned_from`, `unknown`,
+    `stages`."""
     obstacles: tuple[str, ...] = ()
     """Why a run would be refused, or would do nothing."""
     does_nothing: bool = False
-    """Which of both: the batch is paused, cancelled or at its end, and a run would end at once without an error."""
+    """Whether a run would end at once without an error: the batch is paused, cancelled or at its end."""
     notes: tuple[str, ...] = ()
+    """Other things to know."""
     so_far: str = ""
-    """What the rows of a scan took and cost, where nobody knows how many are left."""
+    """The time and cost of a scan's rows so far, if it is not known how many are left."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items would run, be rewound, adopted, buried, skipped; or be the reason for a refusal."""
+        """How many items have each fate: run, rewind, adopt, bury, skip, or refuse the run."""
         found: Counter[PlannedFate] = Counter()
         for row in self.rows:
             found[row.fate] += row.count
@@ -95,7 +102,7 @@ class Plan(Plain):
 
     @property
     def is_idle(self) -> bool:
-        """Whether a run would find nothing to do."""
+        """Whether a run would have nothing to do."""
         return not any(row.count for row in self.rows if row.fate is not PlannedFate.SKIP)
 
     def __str__(self) -> str:
@@ -127,7 +134,7 @@ class Plan(Plain):
 
     @property
     def outlook(self) -> Sequence[str]:
-        """Time and money, as far as they can be told."""
+        """The forecast in a sentence."""
         told = self.forecast
         if not any(each.items for each in told.stages):
             return ()

@@ -29,24 +29,24 @@ MOST_TOKENS = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The group of rows of a scan that its handler has in hand."""
+    """The group of rows of a scan that a handler is working on."""
 
     after: Cursor | None
-    """The last row before the group; None where it begins with the first row there is."""
+    """The cursor of the last row before the group; None if the group begins with the first row of the source."""
     until: Cursor | None
-    """The last row of the group; None for a generator, which ends a group with its `yield`."""
+    """The cursor of the last row of the group; None for a generator, whose group ends with its next `yield`."""
     rows: int
     """How many rows of the partition come before the group."""
     count: int | None
     """How many rows the group has; None for a generator."""
     more: bool | None
-    """Whether rows of the partition follow that are known now; None for a generator."""
+    """Whether the partition is known to have rows after the group; None for a generator."""
     interval: int | str
-    """After how many rows, or after which time, a checkpoint is made: as `every=` was given."""
+    """How often a checkpoint is made, as given by `every=`: `1000`, `"5s"`, `"auto"`."""
     start: Cursor | None
-    """The row before the partition; None where it begins with the first row there is."""
+    """The cursor of the last row before the partition; None if the partition begins with the first row."""
     end: Cursor | None
-    """The last row of the partition; None where it is open, as in a scan that follows."""
+    """The cursor of the last row of the partition; None if it is open, as with `hf.Follow`."""
 
     @property
     def identity(self) -> list[Any]:
@@ -55,7 +55,11 @@ class Segment:
 
 
 class Context:
-    """One attempt at one stage of one item, or at one group of rows of a scan. It has no way to the store."""
+    """The context of one attempt: at one stage of one item, or at one group of rows of a scan.
+
+    In a scan, `idempotency_key` and `request_id` belong to the group of rows. They are repeated after a crash only if
+    `every=` is a number of rows: with a time or `"auto"`, repeated rows may come in other groups.
+    """
 
     __slots__ = (
         "_input_key", "_metrics", "_model", "_spend", "_stopping", "attempt", "batch", "deadline", "fence",
@@ -65,15 +69,25 @@ class Context:
     def __init__(self, *, item: Item, batch: str, pipeline: str, stage: str, fence: int, timeout: float | None,
                  stopping: Callable[[], bool], metrics: type[BaseModel] | None) -> None:  # fmt: skip
         self.batch = batch
+        """The name of the batch."""
         self.key: Key = item.key
+        """The key of the item; in a scan, of the partition."""
         self.stage = stage
+        """The name of the stage."""
         self.attempt = item.place.attempt + 1
+        """The number of this attempt, from 1, in the current epoch of the item."""
         self.fence = fence
+        """A number that grows with every claim. Pass it to systems that can refuse an older one."""
         self.request_id = str(uuid_utils.uuid7())
+        """An id of this attempt alone, for logs."""
         self.idempotency_key = self._input_key = idempotency_key(pipeline, batch, stage, item)
+        """The same for every attempt at the same input, before and after a crash; a reset makes a new one."""
         self.segment: Segment | None = None
+        """The group of rows at hand, in a scan; None in a pipeline."""
         self.deadline = None if timeout is None else time.time() + timeout
+        """When the timeout of this attempt ends, in seconds since 1970; None without a timeout."""
         self.log = logging.LoggerAdapter(log, {"batch": batch, "item": item.n, "stage": stage, "attempt": self.attempt})
+        """A logger whose records carry batch, item, stage and attempt."""
         self._stopping = stopping
         self._spend: dict[str, Any] = {}
         self._metrics: dict[str, Any] = {}
@@ -91,7 +105,7 @@ class Context:
 
     @property
     def stopping(self) -> bool:
-        """Whether the run is ending or the lease is lost: a long handler should come to an end."""
+        """Whether the run is ending or the lease was lost. A long handler should check this and return early."""
         return self._stopping()
 
     def spend(
@@ -101,7 +115,14 @@ class Context:
         model: str = "",
         usage: dict[str, Any] | None = None,
     ) -> None:
-        """Say what the attempt cost. Called again, it adds up. It counts even when the attempt fails."""
+        """Record what the attempt cost. Repeated calls add up, and count even if the attempt fails.
+
+        Args:
+            usd: Dollars, up to a million per attempt.
+            tokens: Tokens, as a whole number.
+            model: The name of the model; statistics are kept per model.
+            usage: Other facts about the usage, as plain values.
+        """
         if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
             raise UsageError(f"tokens={tokens!r}: give a whole number, 0 or more")
         said = self._spend
@@ -117,7 +138,7 @@ class Context:
             said["usage"] = {**said.get("usage", {}), **_plain(usage)}
 
     def measure(self, **metrics: Any) -> None:
-        """Keep numbers and facts of your own with the attempt; `@stage(metrics=Model)` says what is valid."""
+        """Store your own numbers and facts with the attempt. `@stage(metrics=Model)` validates them."""
         self._metrics.update(metrics)
 
     def said(self, n: int) -> Spend | None:
@@ -166,8 +187,14 @@ class DeadLetter:
     """An item that was buried, and why."""
 
     key: Key
+    """The key of the item."""
     number: int
+    """Its number in the batch, from 0."""
     stage: str
+    """The stage at which it failed."""
     code: str
+    """The code of the error, such as `http_400`, `timeout` or the name of an exception."""
     reason: str
+    """The error in words."""
     attempts: int
+    """How many attempts it used at that stage."""

@@ -89,7 +89,21 @@ class PipelineDefinition:
     def stage(
         self, function: Callable[P, R] | None = None, **options: Any
     ) -> Stage[P, R] | Callable[[Callable[P, R]], Stage[P, R]]:
-        """Make a function the next stage. Defining a stage of the same name again replaces it, as in a notebook."""
+        """Make a function the next stage; a stage of the same name is replaced, as in a notebook.
+
+        The function takes `(value)` or `(value, ctx)`, and resources by name. The annotations of its first parameter
+        and of its return value are its schemas.
+
+        Args:
+            name: The name of the stage in reports and in the journal; by default that of the function.
+            retry: How often, for how long and for how much money an item is tried, an `hf.Retry`.
+            sink: Where outputs go, such as `hf.Files(…)`; by default the store.
+            timeout: The longest that one attempt may take. A timeout is a transient failure.
+            concurrency: How many handlers of this stage may run at the same time; by default `workers`.
+            executor: `"threads"` (the default) or `"processes"`; async stages run on the event loop.
+            metrics: A pydantic model that the values of `ctx.measure()` must satisfy.
+            breaker: When the stage pauses, an `hf.Breaker`; False for never.
+        """
         unknown = set(options) - STAGE_OPTIONS
         if unknown:
             raise UsageError(f"stage({', '.join(sorted(unknown))}=…): a stage takes {', '.join(sorted(STAGE_OPTIONS))}")
@@ -106,8 +120,13 @@ class PipelineDefinition:
     def resource(self, *, name: str | None = None, scope: Scope = "run") -> Callable[[AnyFunction], AnyFunction]: ...
 
     def resource(self, function: Any = None, *, name: str | None = None, scope: Scope = "run") -> Any:
-        """Make a function the opener of something that stages are handed by the name of a parameter. Where it yields
-        that, the rest of it closes it. Defining one of the same name again replaces it, as in a notebook."""
+        """Make a function the opener of a resource: stages receive it as the parameter of that name. If the function
+        is a generator, the code after its `yield` closes the resource.
+
+        Args:
+            name: The name of the parameter; by default that of the function.
+            scope: `"run"`, `"process"` or `"thread"`: how often it is opened.
+        """
 
         def register(given: Any) -> Any:
             made = define(given, name, scope)
@@ -117,24 +136,27 @@ class PipelineDefinition:
         return register if function is None else register(function)
 
     def source(self, function: ItemSource) -> ItemSource:
-        """Name the function that gives the items, so that `run()` needs none."""
+        """Register the function that returns the items, so that `run()` needs none."""
         self._source = function
         return function
 
     def before(self, function: BeforeHook) -> BeforeHook:
-        """Call a function when a run begins."""
+        """Register a function to be called with the name of the batch when a run begins."""
         return self.hooks.before.add(function)
 
     def after(self, function: AfterHook) -> AfterHook:
-        """Call a function with the report when the batch is complete."""
+        """Register a function to be called with the report when the batch is complete; not after an interruption or a
+        pause."""
         return self.hooks.after.add(function)
 
     def on_failure(self, function: FailureHook) -> FailureHook:
-        """Call a function with every item that is buried, in whatever stage."""
+        """Register a function to be called with the `hf.DeadLetter` of each item that this process buries, once that is
+        durable. The event `item.dead` covers dead letters of all processes and commands."""
         return self.hooks.on_failure.add(function)
 
     def on_event(self, function: Listener) -> Listener:
-        """Call a function with every event of this pipeline's batches, as a CloudEvent: at least once, in order."""
+        """Register a function to be called with each event of this pipeline's batches, a CloudEvent: at least once, in
+        order."""
         self.receivers += receivers(function)
         return function
 
@@ -154,14 +176,14 @@ class PipelineDefinition:
 
     @property
     def store(self) -> Store:
-        """The pipeline's store, opened when it is first needed."""
+        """The pipeline's store, opened on first use."""
         if self._store is None or self._store_pid != os.getpid():
             self._store = open_store(self._where)
             self._store_pid = os.getpid()
         return self._store
 
     def store_if_there(self) -> Store | None:
-        """Return the pipeline's store, or None where there is none yet: nothing is made."""
+        """Return the pipeline's store, or None if there is none yet; nothing is created."""
         if self._store is None and not is_there(self._where):
             return None
         return self.store
@@ -178,11 +200,11 @@ class PipelineDefinition:
 
     @property
     def has_source(self) -> bool:
-        """Whether the pipeline says itself where its items come from."""
+        """Whether the pipeline has a source of its own."""
         return self._source is not None
 
     def use_store(self, where: str | Path | Store | None) -> None:
-        """Keep the state there; the command's `--store` calls this, whatever the definition says."""
+        """Keep the state in another store than the one in the definition, as the command's `--store` does."""
         self._where, self._store = where, None
         preload(where)
         named = isinstance(where, str | Path) and not str(where).startswith("memory:")

@@ -14,14 +14,20 @@ Usd = Decimal | float | int | str
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often, how long and for how much an item is tried at a stage: 3 attempts within 15 minutes by default."""
+    """The budget of one item at one stage: by default 3 attempts within 15 minutes."""
 
     attempts: int = 3
+    """How many attempts may fail, 1 to 1000."""
     within: Duration = "15m"
+    """How much time failed attempts and the waits between them may take together. Waits that the service asked for, and
+    time in which no process ran, do not count."""
     wait: tuple[Duration, Duration] = ("2s", "30s")
+    """The shortest and the longest wait. The wait after attempt *n* is drawn between the shortest and
+    `min(longest, shortest * 2ⁿ)`."""
     usd: Usd | None = None
+    """The most to spend on failed attempts before giving up."""
     defer_within: Duration = "24h"
-    """How long an item may be deferred in all."""
+    """How long an item may be deferred in total, by `hf.Defer` or a `Retry-After`; then it is buried."""
 
     def __post_init__(self) -> None:
         self.policy()
@@ -46,11 +52,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a batch may cost in all its runs; pass it at every run, it is not remembered. `item` is the most one item
-    can cost, where you know it."""
+    """The most that a batch may cost over all its runs. It is not remembered: pass it to every run."""
 
     usd: Usd
+    """The limit. The batch pauses when it is used up."""
     item: Usd | None = None
+    """The most that one item can cost over all its attempts, if you know it: then the limit is exact."""
 
     def __post_init__(self) -> None:
         if canonical.to_units(self.usd) == 0:
@@ -61,11 +68,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When a stage pauses: after so many transient failures of different items in a row, for so long; each further
-    pause is twice as long, up to ten minutes."""
+    """The rule by which a stage pauses when the service it calls seems to be down."""
 
     failures: int = retry.Rule().failures
+    """How many different items in a row must fail with a transient error."""
     pause: Duration = "30s"
+    """How long the first pause lasts, at most an hour. Each further one is twice as long, up to ten minutes."""
 
     def __post_init__(self) -> None:
         self.rule()

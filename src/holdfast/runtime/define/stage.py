@@ -179,7 +179,11 @@ ORDINARY = WorkFacts()
 
 
 class Stage(Generic[Params, Made_co]):
-    """A handler and everything that is said about it. Calling it calls the handler, so that it can be tested alone."""
+    """A handler with its options. Calling it calls the handler, so that a stage can be tested alone.
+
+    To a type checker it is `hf.Stage[P, R]`, with the parameters and the return type of its function, such as
+    `hf.Stage[[str], int]`. `hf.Stage` alone is any stage.
+    """
 
     def __init__(self, function: Callable[Params, Made_co], *, name: str | None = None, retry: Retry | None = None,
                  sink: Sink | None = None, timeout: Duration | None = None, concurrency: int | None = None,
@@ -242,7 +246,8 @@ class Stage(Generic[Params, Made_co]):
     def verify(self: "Stage[..., Out]", *, timeout: Duration | None = None) -> VerifierOf[Out]: ...
 
     def verify(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
-        """Register a verifier, `(out)` or `(out, item, ctx)`: it must say True before an output counts."""
+        """Register a verifier, `(out)` or `(out, item, ctx)`. It returns True if the output holds, else False or
+        `hf.Bad(why)`, which it may also raise. The timeout is 10 s by default."""
 
         def register(given: Function) -> Function:
             self.verifier = Verifier(given, self.name, timeout, self.timeout)
@@ -272,8 +277,8 @@ class Stage(Generic[Params, Made_co]):
     def adopt(self: "Stage[..., Out]", *, timeout: Duration | None = None) -> AdopterOf[Out]: ...
 
     def adopt(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
-        """Register an adopter, `(item, ctx) -> out | None`: before an item is tried again, it looks for what an earlier
-        attempt made and could not record."""
+        """Register an adopter, `(item, ctx) -> out | None`. Before an item is tried again, it looks for the output of
+        an earlier attempt that was never recorded. The timeout is 10 s by default."""
 
         def register(given: Function) -> Function:
             self.adopter = Adopter(given, self.name, timeout, self.timeout)
@@ -282,15 +287,17 @@ class Stage(Generic[Params, Made_co]):
         return register if function is None else register(function)
 
     def before(self, function: BeforeHook) -> BeforeHook:
-        """Call a function before the first item of this stage is run, in every run."""
+        """Register a function to be called with the name of the batch before the first item of this stage, in every
+        run."""
         return self.hooks.before.add(function)
 
     def after(self, function: AfterHook) -> AfterHook:
-        """Call a function with the stage's statistics once it is complete; what it returns is kept."""
+        """Register a function to be called with the stage's statistics once the stage is complete. Its return value is
+        kept in `report.stages`."""
         return self.hooks.after.add(function)
 
     def on_failure(self, function: FailureHook) -> FailureHook:
-        """Call a function with every item that this stage buries."""
+        """Register a function to be called with the `hf.DeadLetter` of each item that this stage buries."""
         return self.hooks.on_failure.add(function)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A batch in an operator's hands: what can be asked of it, and what can be done to it."""
+"""A batch, for operators: questions about it, and acts on it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 
 
 class BatchHandle:
-    """One batch. Every question reads the store anew; every act needs a reason, and `dry_run=True` shows it first."""
+    """One batch of an open store.
+
+    Every method reads the store again. An act takes a `reason`, which the journal keeps, and an `actor`, by default
+    this process. An act on items also takes `dry_run=True`: then it returns an `hf.Preview` and changes nothing;
+    otherwise it returns an `hf.ActResult`. An act on the batch as a whole returns an `hf.BatchChange`.
+    """
 
     def __init__(self, store: Store, name: str) -> None:
         self._store, self.name = store, name
@@ -58,46 +63,46 @@ class BatchHandle:
 
     @property
     def stages(self) -> list[str]:
-        """The names of its stages, in their order."""
+        """The names of its stages, in order."""
         return stage_names(self._batch)
 
     @property
     def is_scan(self) -> bool:
-        """Whether it consists of partitions of a source."""
+        """Whether it is a scan: its items are partitions of a source."""
         return self.status().kind is Kind.PARTITIONS
 
     @property
     def is_followed(self) -> bool:
-        """Whether it follows its source, and so never ends by itself."""
+        """Whether it follows its source, and therefore never ends by itself."""
         return overview.is_followed(self._store, self._batch)
 
     def status(self) -> Status:
-        """Return how it is: counts that add up, money, who works on it, what is left, and one word for all that."""
+        """Return its state in one word, counts that add up, money, owners at work, and a forecast."""
         batch = self._batch
         seen = status.snapshot(self._store, batch)
         return replace(seen, scan=_scan_facts(self._store, batch, seen)) if seen.kind is Kind.PARTITIONS else seen
 
     def statistics(self) -> "Statistics":
-        """Return count, least, most, sum, mean and quantiles of time, money, tokens and metrics, by stage."""
+        """Return count, min, p50, mean, p95, max and sum of time, money, tokens and metrics, by stage."""
         from holdfast.runtime.report import statistics
 
         return statistics.collect(self._store, self._batch)
 
     def partitions(self) -> list[PartitionStatus]:
-        """Return the partitions of a scan: rows, rate, cursor and lag of each; none of a pipeline."""
+        """Return the partitions of a scan, each with rows, rate, cursor and lag; a pipeline has none."""
         batch = self._batch
         return list(overview.glances(self._store, batch)) if _is_scan(self._store, batch) else []
 
     def overview(self) -> ScanOverview:
-        """Return all partitions of a scan together: rows, rate, time left."""
+        """Return the rows, the rate and the time left of all partitions of a scan together."""
         return overview.overview(self.partitions())
 
     def remarks(self) -> list[Remark]:
-        """Return what there is to know of totals whose cursor a person set."""
+        """Return remarks on totals that may count rows twice or not at all because a person moved a cursor."""
         return remarks(self._store, self._batch)
 
     def unconverged(self) -> str:
-        """Return why a scan whose partitions are done has no result; empty where it has one, or needs none."""
+        """Return why a scan whose partitions are done has no result; empty if it has one or needs none."""
         scan = self.status().scan
         return "" if scan is None else scan.unconverged
 
@@ -106,11 +111,12 @@ class BatchHandle:
         return lifecycle.seal_of(self._store, self._batch)
 
     def set_back(self) -> str:
-        """Return what to know where its store was set back after it was opened; else nothing."""
+        """Return a warning if the store was restored from an older copy after the batch was opened; else an empty
+        text."""
         return status.set_back_note(self._store, self._batch)
 
     def items(self, *, state: State | str | None = None, stage: str | int | None = None) -> "Iterator[ItemHandle]":
-        """Yield its items in their order, read in pages: all, or those in one state, at one stage."""
+        """Yield its items in order: all of them, or those in one state or at one stage."""
         from holdfast.runtime.handles.items import handles_of
 
         batch = self._batch
@@ -118,14 +124,14 @@ class BatchHandle:
         return handles_of(self._store, batch, state=None if state is None else _state(state), stage=at)
 
     def item(self, key: Key) -> "ItemHandle":
-        """Return the item with that key, or `#7` for the item with that number."""
+        """Return the item with that key; `#7` means the item with that number."""
         from holdfast.runtime.handles.items import ItemHandle
 
         batch = self._batch
         return ItemHandle(self._store, batch, lookup.item_named(self._store, batch, canonical.key_text(key)))
 
     def dead(self, *keys: Key, code: str | None = None) -> "DeadLetters":
-        """Return its dead letters: those with these keys, those with one code, or all of them."""
+        """Return its dead letters: all of them, those with these keys, or those with one code."""
         from holdfast.runtime.handles.items import DeadLetters
 
         if keys and code is not None:
@@ -133,23 +139,23 @@ class BatchHandle:
         return DeadLetters(self._store, self._batch, keys if keys else None, code)
 
     def orphans(self, *, limit: int = 50, actor: str = "") -> "FoundOrphans":
-        """Return the items that are stuck; what was not announced before becomes an event."""
+        """Return its orphans. Those found for the first time become events."""
         from holdfast.runtime.handles.items import look_for_orphans
 
         return look_for_orphans(self._store, [self._batch], limit, actor)
 
     def results(self) -> "Iterator[Exported]":
-        """Yield every item that is done, in order, with its output as it is stored."""
+        """Yield every item that is done, in order, with its stored output."""
         from holdfast.runtime.operate import export
 
         return export.results(self._store, self._batch)
 
     def plan(self, pipeline: "Pipeline | SourceWalk", **options: Any) -> "Plan":
-        """Return what a run would do with every item, and why, with a forecast. Nothing is changed."""
+        """Return what a run of the pipeline would do with every item, and why, with a forecast. It changes nothing."""
         return pipeline.plan(batch=self.name, **options)
 
     def audit(self, *, full: bool = False) -> "Audit":
-        """Check its chains, and the store against them; with `full`, outputs that are in files, too."""
+        """Verify its chains, and the store against them; with `full`, output files as well."""
         from holdfast.runtime.operate import audit
 
         return audit.verify(self._store, self._batch, full=full)
@@ -158,14 +164,14 @@ class BatchHandle:
         self, target: str | Path | IO[bytes], *, format: "Format | None" = None, state: State | str = State.DONE,  # noqa: A002 - as the command calls it
         raw: bool = False,
     ) -> "ExportSummary":  # fmt: skip
-        """Write its results, or its items in another state, as JSON lines, CSV or Parquet."""
+        """Write its results, or its items in another state, to a file of JSON lines, CSV or Parquet."""
         from holdfast.runtime.operate import export
 
         place = Path(target) if isinstance(target, str) else target
         return export.export(self._store, self._batch, place, form=format, state=_state(state), raw=raw)
 
     def evidence(self, path: str | Path | None = None) -> "EvidenceSummary":
-        """Write an archive that proves what became of every item, without payloads; it brings what checks it."""
+        """Write an archive, without payloads, that proves what happened to every item, with a script that checks it."""
         from holdfast.runtime.operate import evidence
         from holdfast.runtime.report.reconcile import reconcile
         from holdfast.runtime.sinks.names import safe_name
@@ -179,7 +185,7 @@ class BatchHandle:
 
     @property
     def cursors(self) -> "CursorHandle":
-        """The cursors of a scan, and what can be done with them."""
+        """The cursors of a scan."""
         from holdfast.runtime.handles.cursors import CursorHandle
 
         return CursorHandle(self._store, self.name)
@@ -187,8 +193,8 @@ class BatchHandle:
     # -- what should be there, is recorded, and is there ------------------------------------------------------------
 
     def reconcile(self, *, source: "Pipeline | None" = None, full: bool = False, actor: str = "") -> Reconciliation:
-        """Compare what it should have, what is recorded and what is there; where that is its end, it is told. With
-        `source`, the keys of that pipeline's source are compared, too."""
+        """Compare what it should contain, what is recorded, and what is really there. If everything is settled, its end
+        is recorded. With `source`, a pipeline, the keys of that pipeline's source are compared as well."""
         batch = self._batch
         look = partial(self._look, batch, source, full)
         return lifecycle.conclude_end(self._store, batch, look, actor=actor if actor else this_process())
@@ -205,18 +211,18 @@ class BatchHandle:
 
     @staticmethod
     def allowed_dead(found: Reconciliation, tolerate: int | str) -> int:
-        """Return how many dead letters are fine: a number of items, or a share such as "1%" of those that came."""
+        """Return how many dead letters `tolerate` allows: a number, or a share such as "1%" of the items."""
         from holdfast.runtime.define.options import allowed
 
         return allowed(check_share(tolerate, "tolerate"), found.expected.admitted)
 
     def state_after(self, found: Reconciliation) -> str:
-        """Return the word for it: what was found decides, and else what its status says."""
+        """Return its state after a reconciliation."""
         seen = self.status()
         return seen.state if found.is_explained or seen.end is None else found.state
 
     def remedies(self, found: Reconciliation, *, source: str | None = None) -> list[str]:
-        """Return the commands that would put right what a reconciliation found."""
+        """Return the commands that repair what a reconciliation found."""
         from holdfast.runtime.operate.repair import remedy_commands
 
         return remedy_commands(found, self._batch, source=source)
@@ -232,8 +238,8 @@ class BatchHandle:
     def repair(self, found: Reconciliation | None = None, *, source: "Pipeline | None" = None,
                undo: int | str = UNDO_SHARE, reason: str = "", actor: str = "",
                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Send every item back whose output is missing or different, as a reconciliation found. Where that is more than
-        a share of what is done, `undo` has to allow it."""
+        """Send back every item whose output a reconciliation found to be missing or different. If that is a large share
+        of the finished items, `undo` must allow it."""
         from holdfast.runtime.define.stage import sinks_among
         from holdfast.runtime.operate import repair
         from holdfast.runtime.report.reconcile import repairable
@@ -261,8 +267,8 @@ class BatchHandle:
               dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def reset(self, item: Key | None = None, *, to_stage: str | int = 0, reason: str = "", actor: str = "",
               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Begin an item, or the whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced
-        off. A partition of a scan resumes at its checkpoint."""
+        """Start an item, or the whole batch, again at a stage, in a new epoch with no attempts used. Owners at work are
+        fenced off. A partition of a scan resumes at its checkpoint."""
         from holdfast.runtime.operate.operations import preview_reset
 
         batch, key = self._batch, None if item is None else canonical.key_text(item)
@@ -274,7 +280,7 @@ class BatchHandle:
         return act(look, reason, actor, dry_run)
 
     def has_partitions(self, item: Key | None = None) -> bool:
-        """Return whether a partition of a scan is meant, or all of them; not a row that was buried."""
+        """Return whether `item` means a partition of a scan, or all of them, and not a buried row."""
         batch = self._batch
         if item is None:
             return _is_scan(self._store, batch)
@@ -292,8 +298,8 @@ class BatchHandle:
     def resolve(self, item: Key, *, output: Any = None, raw_output: bytes | None = None,
                 pipeline: "Pipeline | None" = None, reason: str = "", actor: str = "",
                 dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Settle a dead letter by hand: done with the output that is given (or its JSON), else skipped. With `pipeline`
-        the output is checked against the code, too."""
+        """Settle a dead letter by hand: as done if an output (or its JSON) is given, else as skipped. With `pipeline`,
+        the output is validated by its last stage."""
         from holdfast.runtime.handles.items import resolve
 
         return resolve(self._store, self._batch, item, output, raw_output, pipeline, reason, actor, dry_run)
@@ -306,7 +312,8 @@ class BatchHandle:
                         dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def resolve_orphans(self, strategy: str = "requeue", *keys: Key, reason: str = "", actor: str = "",
                         dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Requeue orphans from their checkpoint, fail them, or send them to review: those with these keys, or all."""
+        """Requeue orphans at their checkpoint, fail them, or send them to review: all of them, or those with these
+        keys."""
         from holdfast.runtime.handles.items import resolve_orphans
 
         return resolve_orphans(self._store, self._batch, strategy, keys if keys else None, reason, actor,
@@ -317,7 +324,7 @@ class BatchHandle:
     @overload
     def lift_blame(self, *, reason: str, actor: str = "", dry_run: Literal[False] = False) -> ActResult: ...
     def lift_blame(self, *, reason: str = "", actor: str = "", dry_run: bool = False) -> Preview | ActResult:
-        """Take away the blame that owners left who died before a commit; nothing becomes of the items."""
+        """Clear the blame that items carry because their owner died before a commit. The items do not change."""
         from holdfast.runtime.operate.resolution import preview_lift
 
         return act(lambda: preview_lift(self._store, self._batch), reason, actor, dry_run)
@@ -325,14 +332,14 @@ class BatchHandle:
     # -- acts on the batch ------------------------------------------------------------------------------------------
 
     def pause(self, *, reason: str, actor: str = "") -> BatchChange:
-        """Hand out nothing more: workers stop at their next checkpoint, and no run continues before `unpause`."""
+        """Hand out no more items: workers stop at their next checkpoint, and runs do nothing until `unpause`."""
         from holdfast.runtime.operate import steer
 
         before = self._batch
         return _changed("paused", before, steer.pause(self._store, before, _by(actor, reason)))
 
     def unpause(self, *, reason: str, actor: str = "") -> BatchChange:
-        """Let a paused batch continue: the next run does."""
+        """Let the next run of the paused batch continue."""
         from holdfast.runtime.operate import steer
 
         before = self._batch
@@ -347,15 +354,15 @@ class BatchHandle:
                dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def cancel(self, *, at_once: bool = False, reason: str = "", actor: str = "",
                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Call it off, for good. What is in flight is finished or left at a checkpoint; with `at_once` its owners are
+        """Cancel it for good. Items in flight are finished or left at a checkpoint; with `at_once`, their owners are
         fenced off instead."""
         from holdfast.runtime.operate import steer
 
         return act(lambda: steer.preview_cancel(self._store, self._batch, at_once=at_once), reason, actor, dry_run)
 
     def expect(self, expected: int, *, reason: str = "", actor: str = "") -> BatchChange:
-        """Put on record how many items it has in all, counted by their keys: the last of them ends it. Another number
-        than before needs a reason."""
+        """Record how many items it has in total, counted by key: it ends with the last of them. To change the number,
+        give a reason."""
         from holdfast.runtime.operate import steer
 
         before = self._batch
@@ -363,8 +370,7 @@ class BatchHandle:
         return _changed("expected", before, now, end)
 
     def close(self, *, reason: str = "", actor: str = "") -> BatchChange:
-        """Take no new items from now on; those that are there may come again, and once they are settled it ends. It
-        cannot be undone."""
+        """Take no new items from now on. It ends once those it has are settled. This cannot be undone."""
         from holdfast.runtime.operate import steer
 
         before = self._batch
@@ -374,8 +380,8 @@ class BatchHandle:
     def seal(
         self, found: Reconciliation | None = None, *, tolerate: int | str = 0, reason: str = "", actor: str = ""
     ) -> BatchChange:
-        """Finish it for good, if every item is accounted for: it takes no more items, commits or acts. To seal what is
-        sealed changes nothing: perhaps the answer of the first time was lost."""
+        """Finish it for good, if every item is accounted for: it takes no more items, commits or acts. Sealing a sealed
+        batch changes nothing."""
         from holdfast.runtime.report.reconcile import reconcile
 
         before = self._batch
@@ -388,7 +394,7 @@ class BatchHandle:
         return _changed("sealed", before, now)
 
     def reopen(self, *, reason: str, actor: str = "") -> BatchChange:
-        """Lift its seal, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
+        """Lift its seal, so that work can continue. The journal keeps the seal, and who lifted it."""
         before, by = self._batch, _by(actor, reason)
         return _changed("reopened", before, self._store.amend(before.id, to_reopen(by.reason), actor=by.name).batch)
 

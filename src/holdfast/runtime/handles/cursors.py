@@ -1,4 +1,4 @@
-"""The cursors of a scan in an operator's hands: where partitions are, where they have been, and where they resume."""
+"""The cursors of a scan, for operators: where its partitions are, have been, and resume."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -46,7 +46,7 @@ def past_line(past: PastCheckpoint, key: Key) -> str:
 
 
 class CursorHandle:
-    """The partitions of a scan with their cursors. A partition is named by its key; without one, all are meant."""
+    """The cursors of a scan's partitions. A partition is named by its key; without one, a method applies to all."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store, self.name = store, name
@@ -59,19 +59,19 @@ class CursorHandle:
         return lookup.batch_named(self._store, self.name)
 
     def document(self, partition: Key | None = None) -> dict[str, Any]:
-        """Return the whole state: cursor, rows, accumulator and lease of every partition, or of one. `reset(to_file=…)`
+        """Return cursor, rows, accumulator and lease of every partition, or of one, as a document. `reset(to_file=…)`
         and `StoreHandle.import_cursors` read it."""
         return state_document.document(self._store, self._batch, _text(partition))
 
     def history(self, partition: Key | None = None) -> Iterator[tuple[PastCheckpoint, Key]]:
-        """Yield every checkpoint there ever was, oldest first, with the key of its partition."""
+        """Yield every checkpoint since the beginning, oldest first, with the key of its partition."""
         batch, named = self._batch, _text(partition)
         keys = {at.n: at.key for at in standings(self._store, batch, named)}
         only = None if named is None else next(iter(keys))
         return ((past, keys.get(ItemNo(past.n), f"#{past.n}")) for past in history(self._store, batch, only))
 
     def audit(self, scan: SourceWalk) -> CursorAudit:
-        """Compare what the source of a scan holds with what was delivered, and name gaps."""
+        """Compare the rows of the source with the rows that were delivered, and report gaps."""
         return cursor_audit.audit(self._store, self._batch, scan.source)
 
     # -- acts -----------------------------------------------------------------------------------------------------
@@ -90,8 +90,21 @@ class CursorHandle:
               key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
               to_file: str | Path | None = None, reason: str = "", actor: str = "",
               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Let partitions resume elsewhere: before the first row, after the row with a value (and the key `key`), or
-        where a document is that `document` gave."""
+        """Move cursors, so that partitions resume somewhere else. Give one of `to_beginning`, `to_cursor` and
+        `to_file`.
+
+        Args:
+            partition: The key of a partition; by default all of them.
+            to_beginning: True to resume before the first row.
+            to_cursor: Resume after the row with this value.
+            key: The key of that row, if several rows have the value.
+            type_name: The type of the value, if it cannot be inferred.
+            acc: `"keep"` or `"drop"` the accumulator.
+            to_file: Resume where this file, written by `document`, says.
+            reason: Why; the journal keeps it.
+            actor: Who; by default this process.
+            dry_run: True to return an `hf.Preview` and change nothing.
+        """
         if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
             raise UsageError(f"pass where to: to_beginning, to_cursor or to_file; {NOTHING_CHANGED}")
         if to_cursor is None and (key or type_name or acc):
@@ -118,8 +131,8 @@ class CursorHandle:
                dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def resume(self, partition: Key | None = None, *, from_start: bool = False, reason: str = "", actor: str = "",
                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Let partitions resume at their checkpoint with no attempts used, or with `from_start` at their first row. One
-        that is done is left alone unless it is named."""
+        """Let failed partitions resume at their checkpoint with all their attempts, or with `from_start` at their first
+        row. A finished one is left alone unless it is named."""
         batch, named = self._batch, _text(partition)
         return act(lambda: cursors.preview_retry(self._store, batch, named, from_start=from_start),
                    reason, actor, dry_run)  # fmt: skip
@@ -132,8 +145,8 @@ class CursorHandle:
                dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def settle(self, partition: Key, *, result: bytes | None = None, reason: str = "", actor: str = "",
                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Settle a partition by hand: done with this JSON as its result, or without one skipped. No further row of it
-        is read."""
+        """Settle a partition by hand: as done with this JSON as its result, or without one as skipped. No more of its
+        rows are read."""
         data = None if result is None else cursors.check_result(result, "the result")
         return act(lambda: cursors.preview_settle(self._store, self._batch, canonical.key_text(partition), data),
                    reason, actor, dry_run)  # fmt: skip
@@ -146,7 +159,7 @@ class CursorHandle:
                     dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def break_lease(self, partition: Key | None = None, *, reason: str = "", actor: str = "",
                     dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Take partitions from their owners: they resume at their checkpoints, and the owners can commit no more."""
+        """Take partitions from their owners: another process can resume them, and the owners cannot commit any more."""
         batch, named = self._batch, _text(partition)
         return act(lambda: _shown(self._store, batch, lambda: cursors.to_same(self._store, batch, named),
                                   "Break the lease of"), reason, actor, dry_run)  # fmt: skip
@@ -156,7 +169,7 @@ class CursorHandle:
     @overload
     def clone(self, new_name: str, *, reason: str, actor: str = "", dry_run: Literal[False] = False) -> ActResult: ...
     def clone(self, new_name: str, *, reason: str = "", actor: str = "", dry_run: bool = False) -> Preview | ActResult:
-        """Make a new batch of the same scan that begins where this one is; the two continue without each other."""
+        """Create a new batch of the same scan that begins where this one is now. The two are independent."""
         store = self._store
         return act(lambda: clones.preview_make(store, clones.clone(store, self._batch, new_name)),
                    reason, actor, dry_run)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whether a place is safe for a store, and where tests can strike."""
+"""Checks of a place for a store, and the points at which tests can interrupt."""
 
 import os
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ FAULT_MODES = faults.MODES
 
 
 def doctor(store: str | Path | None = None, *, folders: Sequence[str | Path] = ()) -> Diagnosis:
-    """Check what the promises rest on: library, disk, permissions, space, clock, and leftovers in this folder and
-    others. The store need not be there."""
+    """Check what the guarantees depend on: SQLite, disk, permissions, space, clock, and leftover files. The store need
+    not exist."""
     text = str(store) if store is not None else os.environ.get("HOLDFAST_STORE") or DEFAULT
     if is_bucket(text):
         return examine_bucket(text)
@@ -25,5 +25,6 @@ def doctor(store: str | Path | None = None, *, folders: Sequence[str | Path] = (
 
 
 def fault_points() -> dict[str, str]:
-    """Return the named points at every durable step where a test can kill, stop or fail the process."""
+    """Return the names of the points, around every durable step, at which a test can kill, pause or fail the
+    process."""
     return dict(faults.POINTS)

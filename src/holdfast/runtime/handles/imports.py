@@ -1,4 +1,4 @@
-"""Work that was begun elsewhere: the states of other programs, and output files whose record was lost."""
+"""Imports of work that was begun elsewhere: states of other programs, and output files whose record was lost."""
 
 import copy
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = Non
                   dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
 def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = None, reason: str = "", actor: str = "",
                   dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-    """Resume where a poller's state is: a document with its cursor and its lease."""
+    """Continue where another poller stopped, from a document with its cursor and its lease."""
 
     def look() -> Preview:
         now = (scan.pipeline.store_if_there() or MemoryStore()).now()
@@ -54,8 +54,8 @@ def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str |
 def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str = "", actor: str = "",
                        dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-    """Resume where checkpoints with their history are: (partition, file) for each. Where they have no cursor, only a
-    number of rows, pass `by_rows`."""
+    """Continue a scan from checkpoint files with their history, given as pairs (partition, file). Pass `by_rows` if
+    they contain a number of rows instead of a cursor."""
 
     def look() -> Preview:
         data = [(partition, read(file), str(file)) for partition, file in files]
@@ -95,8 +95,8 @@ def import_pages(
     pipeline: Pipeline, file: str | Path, *, batch: str | None = None, key: str | None = None, reason: str = "",
     actor: str = "", dry_run: bool = False,
 ) -> ImportedPages:  # fmt: skip
-    """Resume where a `.checkpoint` file of pages is, with the outputs beside it: those count that are valid, the others
-    run again. A dry run tries that in memory."""
+    """Continue from a `.checkpoint` file of pages and the outputs beside it. Valid outputs count as done; other pages
+    run again. A dry run tries this in memory."""
     name, place = _name(pipeline, batch), Path(file)
     check_pages(pipeline, file)
     if dry_run:
@@ -134,8 +134,8 @@ def import_outputs(
     pipeline: Pipeline, *, batch: str | None = None, key: str | None = None, reason: str = "", actor: str = "",
     dry_run: bool = False,
 ) -> Recovery:  # fmt: skip
-    """Rebuild the record of a batch from its output files. A damaged store is set aside under another name first; items
-    with valid outputs count as done."""
+    """Rebuild the record of a batch from its output files: items with valid outputs count as done. A damaged store is
+    first moved to another name."""
     name, found = _name(pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)

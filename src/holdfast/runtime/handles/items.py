@@ -1,4 +1,4 @@
-"""Items of a batch in an operator's hands: one by one, as dead letters, and as orphans."""
+"""Items of a batch, for operators: one by one, as dead letters, and as orphans."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ItemHandle(Plain):
-    """One item, as it was when it was looked up."""
+    """One item, as it was when it was read."""
 
     _tells: ClassVar[str] = "key n=number state stage code reason attempts epoch"
 
@@ -41,11 +41,12 @@ class ItemHandle(Plain):
 
     @property
     def key(self) -> Key:
+        """Its key."""
         return self._item.key
 
     @property
     def number(self) -> int:
-        """Its number within the batch, from 0."""
+        """Its number in the batch, from 0."""
         return self._item.n
 
     @property
@@ -55,61 +56,64 @@ class ItemHandle(Plain):
 
     @property
     def state(self) -> State:
+        """Its state."""
         return self._item.place.state
 
     @property
     def stage(self) -> str:
-        """The stage at which it is; `end` behind the last."""
+        """The stage it is at; `end` after the last."""
         return lookup.stage_title(stage_names(self._batch), self._item.place.stage)
 
     @property
     def epoch(self) -> int:
-        """How often it began again."""
+        """How often it was started again."""
         return self._item.place.epoch
 
     @property
     def attempts(self) -> int:
-        """Attempts that it used at its stage."""
+        """How many attempts it has used at its stage."""
         return self._item.place.attempt
 
     @property
     def due(self) -> float:
-        """When it may run again, in seconds since 1970; 0 where it need not wait."""
+        """When it may run again, in seconds since 1970; 0 if it need not wait."""
         return self._item.place.due
 
     @property
     def code(self) -> str:
-        """The code of its last error, or of what was decided about it; empty where there is none."""
+        """The code of its last error or decision; empty if there is none."""
         return self._item.place.code
 
     @property
     def reason(self) -> str:
+        """Its last error or decision, in words."""
         return self._item.place.reason
 
     @property
     def kind(self) -> Kind:
-        """An item of a pipeline, a partition of a scan, or a row of one that was buried."""
+        """What it is: an item of a pipeline, a partition of a scan, or a buried row of a scan."""
         if self._kind is None:
             self._kind = chunk_of(self._store, self._batch.id, self._item.n).kind
         return self._kind
 
     @property
     def payload(self) -> Any:
-        """Its payload as it was validated; as text where it was not JSON."""
+        """Its validated payload; a text if it is not JSON."""
         return _decoded(self._item.payload)
 
     @property
     def raw_payload(self) -> bytes:
+        """Its payload as it is stored."""
         return self._item.payload
 
     @property
     def digest(self) -> str:
-        """The digest of key and payload, as the journal has it."""
+        """The digest of its key and payload, as in the journal."""
         key = canonical.key_text(self._item.key)
         return canonical.item_digest(self._item.salt, key, self._item.payload).hex()
 
     def outputs(self) -> dict[str, dict[str, Any]]:
-        """Return what is recorded of each stage that it passed: the epoch, and the output or where its file is."""
+        """Return what is recorded for each stage it has passed: the epoch, and the output or the name of its file."""
         from holdfast.runtime.verify.inspector import OutputReader, sinks_of
 
         names, reader = stage_names(self._batch), OutputReader(sinks_of(self._batch))
@@ -124,22 +128,22 @@ class ItemHandle(Plain):
         return found
 
     def partition(self) -> PartitionStatus | None:
-        """Return how far it has come, where it is a partition of a scan."""
+        """Return its progress, if it is a partition of a scan."""
         return overview.of_item(self._store, self._batch, self._item)
 
     def checkpoint(self) -> str:
-        """Return where it stands in its source, in words; empty where it is not a partition."""
+        """Return its position in the source in words, if it is a partition; else an empty text."""
         at = standing_of(self._store, self._batch, self._item)
         return "" if at is None else overview.partition_in_words(at)
 
     def row_fields(self) -> list[tuple[str, str]]:
-        """Return the fields of a row of a scan that was buried; nothing where it is not one."""
+        """Return its fields, if it is a buried row of a scan; else nothing."""
         from holdfast.runtime.report.why import row_fields
 
         return row_fields(self._item) if self.kind is Kind.ROWS else []
 
     def why(self) -> "ItemStory":
-        """Return its whole story: why it is where it is, what happened to it, what can be done."""
+        """Return its whole story: what happened to it, why it is in its state, and what can be done."""
         from holdfast.runtime.report.why import tell
 
         return tell(self._store, self._batch, f"#{self._item.n}")
@@ -162,7 +166,8 @@ def handles_of(store: Store, batch: Batch, *, state: State | None = None, stage:
 
 
 class DeadLetters:
-    """Dead letters of a batch: those that were named, those with one code, or all of them."""
+    """Dead letters of a batch: all of them, those that were named, or those with one code. Iterate over them for an
+    `hf.ItemHandle` each."""
 
     def __init__(self, store: Store, batch: Batch, keys: Sequence[Key] | None, code: str | None) -> None:
         self._store, self._batch, self._code = store, batch, code
@@ -186,7 +191,7 @@ class DeadLetters:
     @overload
     def redrive(self, *, reason: str, actor: str = "", dry_run: Literal[False] = False) -> ActResult: ...
     def redrive(self, *, reason: str = "", actor: str = "", dry_run: bool = False) -> Preview | ActResult:
-        """Try them again where they stopped, with a fresh budget of attempts."""
+        """Try them again at the stage where they failed, with all their attempts."""
         from holdfast.runtime.operate.operations import preview_redrive
 
         return act(lambda: preview_redrive(self._store, self._batch, self._keys, code=self._code),
@@ -197,7 +202,7 @@ class DeadLetters:
     @overload
     def discard(self, *, reason: str, actor: str = "", dry_run: Literal[False] = False) -> ActResult: ...
     def discard(self, *, reason: str = "", actor: str = "", dry_run: bool = False) -> Preview | ActResult:
-        """Give them up: they count as cancelled from now on."""
+        """Give them up: from now on they count as cancelled."""
         from holdfast.runtime.operate.operations import preview_discard
 
         return act(lambda: preview_discard(self._store, self._batch, self._keys, code=self._code),
@@ -218,7 +223,7 @@ def resolve(
 
 
 class FoundOrphans(Plain):
-    """Items without progress in some batches: how many there are of each kind, and the first of them."""
+    """Orphans of one or all batches: how many there are of each kind, and the first of them."""
 
     _tells: ClassVar[str] = "orphans=total kinds batches=by_batch items=first"
 
@@ -235,6 +240,7 @@ class FoundOrphans(Plain):
 
     @property
     def total(self) -> int:
+        """How many orphans there are."""
         return sum(self.kinds.values())
 
     def __iter__(self) -> Iterator[Orphan]:

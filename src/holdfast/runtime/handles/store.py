@@ -1,4 +1,4 @@
-"""A store in an operator's hands: its batches, what is stuck in them, and its events."""
+"""A store, for operators: its batches, its orphans and its events."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NumberedEvent(NamedTuple):
-    """An event as it waits for receivers: its number in the store, its kind, and the CloudEvent that is delivered."""
+    """A stored event: its number in the store, its kind, and the CloudEvent that is delivered."""
 
     number: int
     kind: str
@@ -36,7 +36,8 @@ class Delivered(NamedTuple):
 
 
 class StoreHandle:
-    """An open store: `store["moby-dick"]` is a batch, and `for batch in store` visits all of them, oldest first."""
+    """An open store. `store["moby-dick"]` is a batch; `for batch in store` yields all of them, oldest first; `in` and
+    `len()` work as expected."""
 
     def __init__(self, store: Store, *, owned: bool) -> None:
         self._store, self._owned = store, owned
@@ -54,7 +55,7 @@ class StoreHandle:
         self.close()
 
     def close(self) -> None:
-        """Close the store, unless it was handed over open."""
+        """Close the store, unless it was open when it was passed in."""
         if self._owned:
             self._store.close()
 
@@ -72,30 +73,30 @@ class StoreHandle:
         return len(self._store.batches())
 
     def batches(self, *, newest: int | None = None) -> list[BatchHandle]:
-        """Return its batches in the order in which they were opened: all, or the newest so many."""
+        """Return its batches in the order in which they were opened: all of them, or the newest."""
         found = self._store.batches()
         return [BatchHandle(self._store, batch.name) for batch in (found if newest is None else found[-newest:])]
 
     def orphans(self, *, limit: int = 50, actor: str = "") -> "FoundOrphans":
-        """Return the items that are stuck in any batch; what was not announced before becomes an event."""
+        """Return the orphans of all batches. Those found for the first time become events."""
         from holdfast.runtime.handles.items import look_for_orphans
 
         return look_for_orphans(self._store, self._store.batches(), limit, actor)
 
     def flaws(self) -> "tuple[AuditFinding, ...]":
-        """Return what an audit finds that belongs to no batch: rows of batches that are gone."""
+        """Return findings of an audit that belong to no batch, such as rows of a batch that is gone."""
         from holdfast.runtime.operate import audit
 
         return audit.flaws(self._store)
 
     def set_back(self) -> str:
-        """Return what to know where the store was set back to an older state; else nothing."""
+        """Return a warning if the store was restored from an older copy; else an empty text."""
         return status.set_back_note(self._store)
 
     # -- events -----------------------------------------------------------------------------------------------------
 
     def events(self, *, after: int = 0, batch: str | None = None) -> Iterator[NumberedEvent]:
-        """Yield events in their order, of all batches or of one, behind a number."""
+        """Yield the events after a number, in order: of all batches, or of one."""
         from holdfast.runtime.events import Envelopes
 
         only = None if batch is None else lookup.batch_named(self._store, batch).id
@@ -107,8 +108,8 @@ class StoreHandle:
             after = page[-1].id
 
     def deliver(self, target: "Target") -> "Delivered":
-        """Deliver what waits for a receiver: a URL, `file:PATH`, `-` or a function. Raises Undelivered where it does
-        not take it; nothing is lost then."""
+        """Deliver pending events to a receiver: a URL, `file:PATH`, `-` or a function. If the receiver does not accept
+        one, it raises `hf.Undelivered`, and the event stays pending."""
         from holdfast.runtime.events import Undelivered, deliver_all, receiver
 
         to = receiver(target)
@@ -128,15 +129,19 @@ class StoreHandle:
                        dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
     def import_cursors(self, name: str, file: str | Path, *, reason: str = "", actor: str = "",
                        dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
-        """Put a document back that `cursors.document()` gave: over the same partitions, or as a new batch."""
+        """Restore a document that `cursors.document()` returned: into the same partitions, or as a new batch."""
         from holdfast.runtime.handles import cursors
 
         return cursors.import_cursors(self._store, name, cursors.read(file), str(file), reason, actor, dry_run)
 
 
 def open(store: str | Path | Store | None = None, *, must_exist: bool = True) -> StoreHandle:  # noqa: A001 - hf.open
-    """Open a store to look at it and to act: a path or URL, or one that is open; without one, $HOLDFAST_STORE, else
-    `.holdfast/state.db`. It must be there, unless `must_exist=False`."""
+    """Open a store for everything that the `holdfast` command can do.
+
+    Args:
+        store: A path, a URL or an open store. The default is `$HOLDFAST_STORE`, else `.holdfast/state.db`.
+        must_exist: False to create the store if it does not exist.
+    """
     is_open = store is not None and not isinstance(store, str | Path)
     return StoreHandle(open_store(store, must_exist=must_exist), owned=not is_open)
 

@@ -88,8 +88,11 @@ class Result:
     """One finished item."""
 
     key: Key
+    """Its key."""
     output: Any
+    """The output of the last stage, validated."""
     number: int
+    """Its number in the batch, from 0."""
 
 
 def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
@@ -166,7 +169,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Report(Plain):
-    """The state of a batch when a run of it ended."""
+    """The state of a batch when a run of it ended. `print(report)` shows it; `as_dict()` has it as data."""
 
     _tells: ClassVar[str] = (
         "pipeline batch state why reason exit_code run_again sealed_at counts totals left=_told_left "
@@ -174,44 +177,56 @@ class Report(Plain):
     )
 
     pipeline: str
+    """The name of the pipeline."""
     batch: str
+    """The name of the batch."""
     state: BatchState
-    """At its end: complete, complete with dead letters, finished with findings, stopped, cancelled. Else: empty,
-    interrupted, paused, over tolerance, or open where nothing ran."""
+    """How the batch is: at its end complete, complete with dead letters, finished with findings, stopped or cancelled;
+    before that empty, interrupted, paused, over tolerance, or open if nothing ran."""
     why: str
-    """What to know about the state, and what to do next."""
+    """The state in a sentence, and what to do next."""
     counts: StateCounts
+    """Items by state: `done`, `skipped`, `dead`, `cancelled` and `pending` add up to `expected`; `ready`, `running`,
+    `waiting` and `orphaned` add up to `pending`."""
     totals: Totals
+    """Sums over all runs: `attempts`, `usd`, `tokens`, `seconds`, `settled`, `mean_usd`, `mean_seconds`."""
     forecast: Forecast
+    """Time and money that the rest will take: `left`, `rate`, `seconds`, `work_seconds`, `usd`."""
     this_run: ThisRun
+    """What this run did: `done_before`, `done`, `dead`, `skipped`, `admitted`, `usd`, `seconds`, `rewound`, `adopted`,
+    `rate`."""
     saved: Saved
+    """Work of earlier runs that was not done again: `items`, `seconds`, `usd`. In large batches it is estimated from
+    means, and `about` is True."""
     dead: tuple[DeadLetter, ...]
-    """The first dead letters; `holdfast dead list` has all of them."""
+    """The first 20 dead letters; `holdfast dead list` shows all of them."""
     stages: Mapping[str, Mapping[str, Any]]
-    """What the `after` hooks returned, with the time each stage was complete."""
+    """By stage: what its `after` hooks returned, and when it was complete."""
     tolerated: int
+    """How many dead letters are acceptable."""
     warnings: tuple[str, ...] = ()
+    """Things to know that did not stop the run."""
     findings: tuple[Finding, ...] = ()
-    """The first recorded outputs that could not be verified; their items stay as they are."""
+    """The first recorded outputs that could not be verified. Their items are left as they are."""
     unverified: int = 0
-    """How many there are."""
+    """How many outputs could not be verified."""
     reconciliation: Reconciliation | None = None
-    """What should be there, what is recorded and what is there, compared; None while the batch has not ended."""
+    """The comparison of what should be there, what is recorded and what is there; None until the batch has ended."""
     reason: StopReason = StopReason.NONE
     """What ended the run before the batch was complete."""
     failed_hooks: tuple[str, ...] = ()
-    """What went wrong in `after` hooks: the work is recorded all the same."""
+    """Errors of `after` hooks. The work is recorded, the exit code is 1, and the next run calls the hooks again."""
     sealed_at: float | None = None
-    """When the batch was sealed; None while it is open."""
+    """When the batch was sealed, in seconds since 1970; None while it is open."""
     kinds: Kinds = field(default_factory=lambda: Kinds({}))
-    """What the items are: of a scan, partitions and rows that were buried."""
+    """What the items are: items, or the partitions and buried rows of a scan."""
     _pipeline: "PipelineDefinition | None" = field(default=None, repr=False, compare=False)
     _store: str | None = field(default=None, repr=False, compare=False)
     """The store as the code names it."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every item is accounted for, no more died than is tolerated, and nothing could not be verified."""
+        """Whether every item is accounted for, no more are dead than tolerated, and every output was verified."""
         return self.exit_code == 0
 
     @property

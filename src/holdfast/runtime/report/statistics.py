@@ -102,12 +102,16 @@ class StageStatistics(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Plain):
-    """The statistics of a batch. They hold nothing of the store and cannot be changed."""
+    """The statistics of a batch, as plain data."""
 
     _tells: ClassVar[str] = "stages overall"
 
     stages: tuple[StageStatistics, ...]
+    """Those of each stage. `queue`, `execution`, `total` (seconds), `usd`, `tokens`, `attempts` and `metrics[name]`
+    each have `count`, `min`, `max`, `sum`, `mean`, `p50`, `p95` and `buckets`; `runs`, `outcomes`, `codes`, `models`,
+    `usage` and `attempt_counts` are counts. Quantiles are exact, by linear interpolation."""
     overall: StageStatistics
+    """Those of all stages together."""
     passes: int = field(default=1, compare=False)
     """How often the journal was read."""
 

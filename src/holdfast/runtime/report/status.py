@@ -1,4 +1,4 @@
-"""How a batch stands: counts that add up, money, who holds what, and how it ended."""
+"""The status of a batch: counts that add up, money, leases, and how it ended."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class ScanFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Plain):
-    """A batch as it stood at `at`. It holds nothing of the store and cannot be changed."""
+    """The status of a batch at one moment. It is plain data: it does not change when the batch does."""
 
     _tells: ClassVar[str] = (
         "batch pipeline at opened_at ingested_at sealed_at expected closed_at seal course ends_at "
@@ -72,47 +72,61 @@ class Status(Plain):
     )
 
     batch: str
+    """The name of the batch."""
     pipeline: str
+    """The name of its pipeline or scan."""
     at: float
+    """The moment, in seconds since 1970, as are all times here."""
     opened_at: float
+    """When it was opened."""
     ingested_at: float | None
+    """When its source had been read to the end; None before that."""
     sealed_at: float | None
+    """When it was sealed; None while it is open."""
     course: BatchMode
+    """`open`, `paused` or `cancelled`."""
     ends_at: float | None
+    """When it is to end, if `until` was given."""
     end: End | None
-    """How it ended, or None while it may continue, or where its source gave nothing: that is not an end."""
+    """How it ended; None while it can continue, or if its source was empty."""
     progressed_at: float | None
+    """When an item was last committed."""
     stages: tuple[str, ...]
+    """The names of its stages, in order."""
     counts: StateCounts
+    """Items by state, which add up to `expected`."""
     totals: Totals
+    """Money, tokens, attempts and seconds so far."""
     forecast: Forecast
+    """Time and money that the rest will take."""
     leases: tuple[HeldChunk, ...]
+    """The chunks that owners hold now."""
     dead_codes: Mapping[str, int]
+    """How many dead letters there are of each code."""
     dead_codes_complete: bool
+    """Whether `dead_codes` covers all dead letters."""
     blame: Blame | None = None
-    """Which deaths keep it from being worked on at full speed."""
+    """Deaths of owners that keep it from full speed."""
     seal: Seal | None = None
-    """Who sealed it, and what came after that."""
+    """Who sealed it, and what happened after that."""
     expected: int | None = None
-    """How many items it was said to have in all, where somebody did; `counts.expected` are those that came."""
+    """How many items it has in total, if that was recorded; `counts.expected` counts those that were admitted."""
     closed_at: float | None = None
-    """Since when it takes no new items."""
+    """When it was closed to new items."""
     is_empty: bool = False
-    """Its source gave nothing, and nobody said that this is fine."""
+    """Whether its source was empty without `allow_empty`."""
     kind: Kind = Kind.ITEMS
-    """What it consists of."""
+    """What it consists of: items, or partitions of a scan."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Rows of a scan that were buried one by one, by what has become of them; they are in `counts`, too."""
+    """Buried rows of a scan, by state; `counts` includes them."""
     scan: "ScanFacts | None" = None
-    """What decides about the word for a scan beside its counts; None for a pipeline."""
+    """What decides the state of a scan beside its counts; None for a pipeline."""
     halted: str = ""
-    """Why its last run ended, where that is on record and nothing has come further since: any reason of a run; those
-    in `HALTS` have a word."""
+    """Why its last run ended, if that was recorded and there was no progress since."""
 
     @property
     def state(self) -> BatchState:
-        """One word for how it is. A scan may have handled rows before anything is settled, and one that follows its
-        source never ends."""
+        """Its state in one word."""
         state, scan = self._state(), self.scan
         if scan is None:
             return state
@@ -142,18 +156,18 @@ class Status(Plain):
 
     @property
     def word(self) -> str:
-        """One word for how it ended, or why it does not continue; nothing while it may continue as it is."""
+        """Its state at its end, or why it does not continue; empty while it can continue."""
         paused = self.course is BatchMode.PAUSED
         return word_of(self.end, empty=self.is_empty, findings=self.surplus > 0, paused=paused, halted=self.halted)
 
     @property
     def surplus(self) -> int:
-        """How many more items came than were expected."""
+        """How many more items there are than were expected."""
         return max(0, self.counts.expected - self.expected) if self.expected is not None else 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether all items are there, as far as is known, and nothing is left to do."""
+        """Whether all items are there, as far as is known, and nothing is left to do for them."""
         return self.ingested_at is not None and self.counts.pending == 0
 
 
@@ -262,54 +276,59 @@ class Figures:
     """A moment of a run, as `run(progress=…)` passes it to a function: counts of the batch, and of every stage."""
 
     before: Counts
+    """Items that were settled before this run, less those that it sent back."""
     now: Counts
+    """Items that this run settled, with its attempts and its money."""
     admitted: int
     """Items of the batch so far."""
     added: int
-    """Of them, by this run."""
+    """Items that this run admitted."""
     known: int
+    """Items of the source that the batch had already."""
     seconds: float
+    """Seconds since the run began."""
     ingested: bool
+    """Whether the source has been read to its end."""
     rewound: int = 0
     """Items that this run sent back while it was at work."""
     elsewhere: Counts = field(default_factory=Counts)
-    """What other processes have done since the run began, as far as it is known."""
+    """Items that other processes settled since the run began, as far as this run has read it."""
     looking: str = ""
-    """How far the look at what is recorded has come, while there is one."""
+    """The progress of the check of recorded outputs, while it runs."""
     paused: tuple[str, ...] = ()
     """Stages whose breaker is open."""
     adopted: int = 0
-    """Outputs that this run found made already, and did not make again."""
+    """Outputs that this run found and did not make again."""
     rows_before: int = 0
     """Rows of a scan that were handled before this run."""
     rows: int = 0
-    """And by it."""
+    """Rows of a scan that this run handled."""
     counts_rows: bool = False
-    """Whether the items are ranges of a source, and progress is told in rows."""
+    """Whether the items are partitions of a scan, whose progress is counted in rows."""
     rows_expected: int | None = None
-    """How many rows there are in all, where that is known."""
+    """The number of rows in all, if it is known."""
     letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
-    """Of the items of a scan, those that are no partitions."""
+    """The items of a scan that are buried rows, not partitions."""
     careful: str = ""
-    """Why no more is claimed than can be started at once, while that is so."""
+    """The reason why no more items are claimed than can be started at once, while that is so."""
     stages: tuple["StageFigures", ...] = ()
     """The stages in their order."""
 
     @property
     def whole(self) -> Counts:
-        """The batch: what was there before, what this run did and what others did beside it."""
+        """The whole batch: before this run, by this run, and by other processes."""
         return self.before.plus(self.now).plus(self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """Rows of a scan that were buried: items of their own, and no partitions."""
+    """Rows of a scan that were buried: items that are not partitions."""
 
     count: int = 0
     settled: int = 0
     dead: int = 0
     done_now: int = 0
-    """Those that were redriven, and are done by this run."""
+    """Redriven rows that this run has done."""
 
     def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
         return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)

@@ -294,7 +294,7 @@ class StoryEvent(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemStory(Plain):
-    """An item from its admission until now."""
+    """The story of one item, from its admission until now."""
 
     _tells: ClassVar[str] = (
         "batch key number state stage epoch attempts now next checkpoint note? usd tokens events commands"
@@ -308,20 +308,23 @@ class ItemStory(Plain):
     epoch: int
     attempts: int
     events: tuple[StoryEvent, ...]
+    """Everything that happened to it, oldest first."""
     now: str
-    """Why it is where it is, in a sentence or two."""
+    """Why it is in its state, in a sentence or two."""
     next: str
+    """What happens next, or what a person can do."""
     commands: tuple[str, ...]
-    """What a person can type next."""
+    """Commands that apply to it now."""
     checkpoint: str = ""
-    """How far it has been read, where it is a range of a source."""
+    """How far it has been read, if it is a partition of a scan."""
     note: str = ""
-    """What there is to know of its total, where a person set its cursor."""
+    """A remark on its total, if a person moved its cursor."""
     last_act: StoryEvent | None = None
-    """What a person, or the runtime in a person's place, did to it last."""
+    """The last act on it, by a person or by the runtime."""
     usd: str = "0.00"
-    """What all its attempts and checkpoints cost, in dollars."""
+    """The cost of all its attempts and checkpoints, in dollars."""
     tokens: int = 0
+    """The tokens of all its attempts."""
 
     @property
     def cost(self) -> str:

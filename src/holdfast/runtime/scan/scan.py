@@ -37,6 +37,7 @@ from holdfast.runtime.scan.rows import NOTHING, Every, Handler, Said
 from holdfast.runtime.scan.tick import Tick
 from holdfast.runtime.sources import base
 from holdfast.runtime.sources.base import Readable
+from holdfast.runtime.sources.parquet import Parquet
 from holdfast.runtime.sources.text_file import LineFile
 from holdfast.runtime.text import Duration, command, moment, printable, seconds
 from holdfast.stores import owners
@@ -46,21 +47,21 @@ from holdfast.stores.buckets.base import is_place
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """How a scan stands: what a run tells at its end."""
+    """The report of a scan. It has every member of `hf.Report` as well, for the partitions."""
 
     run: Report
-    """Of its ranges, as of any batch."""
+    """The `hf.Report` of its partitions."""
     rows: int
-    """Rows that were handled, in all."""
+    """Rows that were handled, in total."""
     parts: tuple[Any, ...] = ()
-    """What came of each range, in their order, and of rows that were redriven; complete once every range is done."""
+    """The accumulators of the partitions, in order, and of redriven rows; complete once every partition is done."""
     result: Any = None
-    """What `converge` made of them; without it, what came of the only part. None where there are several: then nobody
-    said how to bring them together, and `parts` has them."""
+    """The return value of `converge`; without `converge`, the accumulator of a single partition. None if there are
+    several partitions and no `converge`: see `parts`."""
     unconverged: str = ""
-    """Why there is no result, though nothing is left to do for the ranges; empty where there is one."""
+    """Why there is no result although every partition is settled; empty if there is one."""
     run_again: bool = False
-    """Whether the next run continues with it, or calls `converge`."""
+    """Whether work is left for the next run, `converge` included."""
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is as with any batch: counts, state, dead, warnings …"""
@@ -68,19 +69,19 @@ class ScanReport:
 
     @property
     def why(self) -> str:
-        """What to know about the state, and what to do next."""
+        """The state in a sentence, and what to do next."""
         return f"{self.run.why} {self.unconverged}".strip()
 
     @property
     def exit_code(self) -> int:
-        """As with any batch; a scan without the result it shall have is not complete."""
+        """0, 1 or 75 as in `hf.Report`; a scan whose result is missing is not complete."""
         if self.run.exit_code or not self.unconverged:
             return self.run.exit_code
         return 75 if self.run_again else 1
 
     @property
     def is_complete(self) -> bool:
-        """Whether every range is accounted for, and what shall come of them is there."""
+        """Whether every partition is accounted for and the result is there, if there is to be one."""
         return self.exit_code == 0
 
     def raise_unless_complete(self) -> "ScanReport":
@@ -90,7 +91,7 @@ class ScanReport:
         return self
 
     def plain_result(self) -> Any:
-        """Return the result in the words of JSON, with the types that JSON has not."""
+        """Return the result as JSON values, with types that JSON lacks written as tagged values."""
         return canonical.to_plain(self.result, "the result")
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,7 +101,7 @@ class ScanReport:
 
     @property
     def are_apart(self) -> bool:
-        """Whether several parts came to something, and nothing brings them together."""
+        """Whether several partitions have results and there is no `converge` to combine them."""
         return self.result is None and sum(part is not None for part in self.parts) > 1
 
     def __str__(self) -> str:
@@ -165,7 +166,13 @@ class SourceWalk:
     def handler(
         self, function: Function | None = None, *, initial: Any = NOTHING, executor: Where | None = None
     ) -> Any:
-        """Make a function the handler of the rows: `(rows)`, `(rows, acc) -> acc`, or a generator of `(part)`."""
+        """Make a function the handler of the rows: `(rows)`, `(rows, acc) -> acc`, or a generator `(partition)`. Each
+        may also take an `hf.Context`, and resources after a `*`.
+
+        Args:
+            initial: The accumulator to begin with; by default the empty value of its annotation.
+            executor: `"threads"` (the default) or `"processes"`.
+        """
 
         def register(given: Function) -> Function:
             stage = PartitionStage(Handler(given, initial=initial), self.source, self.every, retry=self._retry,
@@ -185,20 +192,22 @@ class SourceWalk:
     def resource(self, *, name: str | None = None, scope: Scope = "run") -> Callable[[AnyFunction], AnyFunction]: ...
 
     def resource(self, function: Any = None, **options: Any) -> Any:
-        """Make a function the opener of something that the handler takes by name, after a `*`."""
+        """Make a function the opener of a resource, which the handler takes as a parameter of that name after a `*`."""
         return self.pipeline.resource(**options) if function is None else self.pipeline.resource(function)
 
     def converge(self, function: Converging) -> Converging:
-        """Make a function what brings the results of all ranges together: `(parts) -> result`."""
+        """Register the function that combines the accumulators of all partitions: `(parts) -> result`. Its result is
+        recorded; it is called again only if the accumulators change."""
         self._converge = Convergence(function)
         return function
 
     def on_failure(self, function: FailureHook) -> FailureHook:
-        """Call a function with every range, and every row, that is buried, after that is durable."""
+        """Register a function to be called with the `hf.DeadLetter` of each partition and each row that this process
+        buries, once that is durable."""
         return self.pipeline.on_failure(function)
 
     def plan(self, batch: str | None = None, *, workers: int | None = None, **options: Any) -> Plan:
-        """Return what a run would do with every partition, and why. Nothing is changed."""
+        """Return what a run would do with every partition, and why. It changes nothing."""
         self._stage()
         name = check_name(batch if batch is not None else self.name, "batch")
         return plan.plan(self, name, workers=workers, **options)
@@ -221,7 +230,7 @@ class SourceWalk:
 
 
 class Scan(SourceWalk):
-    """Walks a source in cursor order, in partitions that are worked on side by side, to its end.
+    """A scan: reads a source in the order of its cursor to the end, in partitions that run in parallel.
 
     >>> from holdfast.testing.rows import Rows
     >>> totals = Scan("inventory", Rows([{"price": 2}, {"price": 3}]), store="memory:")
@@ -230,6 +239,17 @@ class Scan(SourceWalk):
     ...     return acc + sum(row["price"] for row in rows)
     >>> totals.run(progress=False).result
     5
+
+    Args:
+        name: The name of the scan, and of its batch unless `run(batch=…)` names one.
+        source: A source with a cursor, such as `hf.Csv`, `hf.Table`, or any `hf.Readable`.
+        every: How often a checkpoint is made: after a number of rows, after a time such as `"5s"`, or `"auto"`.
+        partitions: How many partitions the source is split into, which run in parallel.
+        store: A path, a URL or an open store. The default is `$HOLDFAST_STORE`, else `.holdfast/state.db`.
+        retry: How often a failing group of rows is tried, an `hf.Retry`.
+        events: Where events are sent.
+        isolate: True to find a row that kills the process, and bury it alone.
+        allow_empty: True if a source without rows is fine.
     """
 
     follows = False
@@ -259,9 +279,25 @@ class Scan(SourceWalk):
             heartbeat: Duration | None = None, on_code_change: OnCodeChange | None = None,
             budget: Budget | None = None, signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> ScanReport:  # fmt: skip
-        """Scan the source, or continue it at its checkpoints: no row before them is handled again.
+        """Scan the source, or continue at its checkpoints: rows before a checkpoint are not handled again.
 
-        A `budget` is looked at with every checkpoint: when it is used up, no further group of rows is begun.
+        It raises `hf.SourceChanged` if the source is not the one that the scan began with, `hf.NotConverged` if
+        `converge` fails, and the errors of `Pipeline.run`.
+
+        Args:
+            batch: The name of the batch; by default that of the scan.
+            workers: How many partitions run at the same time; by default all of them.
+            deadline: The end of this run: a time from now, or an aware `datetime`. Run again to continue.
+            lease: How long a claim lasts if this process dies and no other process can see that.
+            executor: `"threads"`, `"processes"` or a `concurrent.futures.Executor`.
+            progress: False for none, or a function that is called with an `hf.Figures`.
+            accept_source: A reason: continue although the source has changed.
+            heartbeat: How often leases are renewed; by default three times per lease.
+            on_code_change: What to do if the handler has changed: `"keep"` the work done, or `"refuse"`.
+            budget: The most the scan may cost, checked at every checkpoint.
+            signals: What Ctrl-C does, as in `Pipeline.run`.
+            patience: How long to wait for a source that does not answer.
+            allow_empty: True if a source without rows is fine.
         """
         stage, name = self._stage(), check_name(batch if batch is not None else self.name, "batch")
         check_signals(signals)
@@ -309,7 +345,7 @@ class Scan(SourceWalk):
         return refuse_changed_batch(self.source, self.pipeline.store, known)
 
     def report(self, batch: str | None = None) -> ScanReport:
-        """Return how the scan stands, without running anything: what `converge` made is read, not made again."""
+        """Return the report of the scan as it is now, without running anything or calling `converge`."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._known(name)
         run = self._noted(self.pipeline.report(name), found)
@@ -347,7 +383,7 @@ class Scan(SourceWalk):
 
 
 class Follow(SourceWalk):
-    """Follows a source that grows: every tick handles what is new, and commits it or not at all.
+    """A follower of a source that grows: every tick handles the new rows, and commits all of them or none.
 
     >>> from holdfast.testing.rows import Rows
     >>> orders = Follow("orders", Rows([{"price": 2}, {"price": 3}]), store="memory:")
@@ -356,6 +392,15 @@ class Follow(SourceWalk):
     ...     return acc + sum(row["price"] for row in rows)
     >>> orders.tick().rows
     2
+
+    Args:
+        name: The name of the follower, and of its batch unless a call names one.
+        source: A source with a cursor that grows, such as `hf.Table`, `hf.Folder` or `hf.Objects`.
+        every: How often a checkpoint is made within a tick: after a number of rows, a time, or `"auto"`.
+        store: A path, a URL or an open store.
+        retry: How often a failing group of rows is tried, an `hf.Retry`.
+        events: Where events are sent.
+        isolate: True to find a row that kills the process, and bury it alone.
     """
 
     follows = True
@@ -372,7 +417,7 @@ class Follow(SourceWalk):
         events: Sequence[Target] | Target = (),
         isolate: bool = False,
     ) -> None:
-        if isinstance(source, LineFile):
+        if isinstance(source, LineFile | Parquet):
             raise UsageError(
                 f"Follow({name!r}, {source!r}): a file is not followed: write what is new to files of their own and "
                 "follow the folder (hf.Folder), or scan each file under a batch name of its own"
@@ -384,7 +429,16 @@ class Follow(SourceWalk):
     def tick(self, batch: str | None = None, *, deadline: Duration | datetime | None = None, lease: Duration = "30s",
              accept_source: str | None = None, heartbeat: Duration | None = None,
              signals: Signals = "raise") -> Tick:  # fmt: skip
-        """Return one look at a source that is followed: what is new is handled and committed, or not at all."""
+        """Look at the source once: handle the new rows, and commit them.
+
+        Args:
+            batch: The name of the batch; by default that of the follower.
+            deadline: When the tick must be over: a time from now, or an aware `datetime`.
+            lease: How long the claim lasts if this process dies.
+            accept_source: A reason: continue although the source has changed.
+            heartbeat: How often the lease is renewed.
+            signals: What Ctrl-C does, as in `Pipeline.run`.
+        """
         self._stage()
         check_signals(signals)
         name = check_name(batch if batch is not None else self.name, "batch")
@@ -396,8 +450,18 @@ class Follow(SourceWalk):
             lease: Duration = "30s", progress: bool | Callable[[Tick], None] | None = None,
             accept_source: str | None = None, heartbeat: Duration | None = None,
             signals: Signals = "raise") -> Tick:  # fmt: skip
-        """Stay, look every `poll` for what is new, and tell at the end how the last look went. With `progress`, show
-        every look that found something: a line, or the tick is given to a function of yours."""
+        """Tick every `poll` until the deadline or a signal, and return the sum of all ticks.
+
+        Args:
+            batch: The name of the batch; by default that of the follower.
+            poll: The time between two ticks.
+            deadline: The end of this run: a time from now, or an aware `datetime`.
+            lease: How long the claim lasts if this process dies.
+            progress: True to print a line for each tick that found something, or a function that is called with it.
+            accept_source: A reason: continue although the source has changed.
+            heartbeat: How often the lease is renewed.
+            signals: What Ctrl-C does, as in `Pipeline.run`.
+        """
         self._stage()
         name = check_name(batch if batch is not None else self.name, "batch")
         check_signals(signals)
@@ -434,8 +498,7 @@ class Follow(SourceWalk):
             )
 
     def report(self, batch: str | None = None) -> ScanReport:
-        """Return how it stands, without running anything: what it has accumulated, and what `converge` makes of
-        that."""
+        """Return what it has accumulated so far, and what `converge` makes of that, without handling any row."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._known(name)
         run = self._noted(self.pipeline.report(name), found)
@@ -454,7 +517,7 @@ class Follow(SourceWalk):
         return ScanReport(follow.told(run, gathered), gathered.rows, parts, result, run_again=run.run_again)
 
     def redriven(self, batch: str | None = None, *, lease: Duration = "30s") -> int:
-        """Handle rows that were buried and redriven, and no others; how many were handled. Every tick does so."""
+        """Handle redriven rows and no others, and return how many were handled. Every tick does so as well."""
         name = check_name(batch if batch is not None else self.name, "batch")
         return self._followed(name, lease, None).redriven(Control(1))
 

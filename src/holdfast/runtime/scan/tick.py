@@ -36,39 +36,40 @@ AGAIN = frozenset({Ended.TIME_UP, Ended.STOPPED, Ended.WAITING, Ended.LOST, Ende
 
 @dataclass(frozen=True, slots=True)
 class Tick(Plain):
-    """The report of a tick, or of all ticks of a run."""
+    """The report of one tick of `hf.Follow`, or of all ticks of a run."""
 
     _tells: ClassVar[str] = "ended why rows dead redriven waiting total cursor lag due again exit_code"
 
     ended: Ended
+    """Why the tick ended."""
     why: str = ""
-    """What to know about it, and what to do next."""
+    """The reason in words, and what to do next."""
     rows: int = 0
-    """Rows that were handled and are behind the checkpoint now."""
+    """Rows that this tick handled and committed."""
     dead: int = 0
-    """Rows that were buried, those among them that were redriven and are buried again."""
+    """Rows that this tick buried, redriven ones included."""
     redriven: int = 0
-    """Rows that were buried once, and are handled now."""
+    """Rows that were dead letters and are handled now."""
     waiting: int = 0
-    """Rows that were redriven, and wait for another attempt."""
+    """Redriven rows that wait for another attempt."""
     total: int = 0
-    """Rows behind the checkpoint in all."""
+    """Rows committed in total."""
     cursor: str = ""
-    """The last row behind the checkpoint."""
+    """The cursor of the last committed row."""
     lag: float | None = None
-    """Seconds for which the first row has waited that is there and was not delivered, but for those that are not final
-    yet; None where the cursor is not a time, or the source does not answer."""
+    """How many seconds the oldest undelivered row has waited, rows that are not final yet excepted; None if the cursor
+    is not a time, or the source does not answer."""
     due: float | None = None
-    """When it may continue, where it waits, in seconds since 1970 UTC."""
+    """When a waiting follower may continue, in seconds since 1970."""
 
     @property
     def line(self) -> str:
-        """A line for a person who looks at the log later."""
+        """The tick in one line, for a log."""
         return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}  {self}"
 
     @property
     def again(self) -> bool:
-        """Whether to run again soon: rows, or an attempt, are left."""
+        """Whether to tick again soon: rows or attempts are left."""
         return self.ended in AGAIN
 
     @property

@@ -48,12 +48,14 @@ class RangeLost(LeaseLost):
 
 
 class Partition:
-    """A range of the source in the hands of a generator: iterate it, and `yield` what you have accumulated."""
+    """A partition of the source, as a generator handler receives it. Iterate over its rows, from the checkpoint on
+    (`async for` works as well), and `yield` the accumulator at each checkpoint."""
 
     def __init__(self, key: Any, acc: Any, rows: Callable[[], Iterator[Any]], ctx: Context | None = None) -> None:
         self.key = key
+        """The key of the partition."""
         self.acc = acc
-        """What was accumulated at the last checkpoint; None at the start."""
+        """The accumulator as of the last checkpoint; None at the start."""
         self._rows = rows
         self._ctx = ctx
 

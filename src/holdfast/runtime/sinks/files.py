@@ -38,13 +38,16 @@ from holdfast.stores import faults
 
 
 class Files:
-    """One file per output: `Files("out/page_{key:04d}.json")`, with the fields key, batch and stage.
+    """A sink that writes one file per output: `Files("out/{batch}/page_{key:04d}.json")`.
 
-    `.json` files hold JSON; in others a text output stands as it is. A relative path starts where the sink was
-    defined. With `sync=False` outputs survive the death of the process, but not a power loss.
+    A name that ends in `.json` holds JSON; in any other file, a text output is written as it is. File names belong to
+    the first batch that recorded a file under them.
 
-    Names belong to the first batch that recorded a file under them; with `{batch}`, each has names of its own. With
-    `replaces=True` a new batch takes them from the one before it, whose outputs are superseded then.
+    Args:
+        template: The path, with the fields `{key}`, which must occur, `{batch}` and `{stage}`; `{key:04d}` pads whole
+            numbers. A relative path begins in the folder that was current when the sink was defined.
+        sync: False for files that survive the death of the process, but not a power loss.
+        replaces: True if a new batch may take the names from the one before it, whose outputs are then superseded.
     """
 
     def __init__(self, template: str | os.PathLike[str], *, sync: bool = True, replaces: bool = False) -> None:

@@ -29,7 +29,7 @@ outage_log = logging.getLogger("holdfast.source")
 
 @runtime_checkable
 class Source(Protocol):
-    """Items from somewhere, streamed; every iteration starts again and holds nothing open once it is given up."""
+    """The protocol of a source of items. Every iteration starts again, and closes what it opened when it is dropped."""
 
     def __iter__(self) -> Iterator[Any]:
         """The items in a fixed order, `Malformed` values among them."""
@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def natural_key(self, value: Any) -> Key | None:
-        """Return what identifies an item of this source where the user names no key; None if nothing does."""
+        """Return the key of an item if the user names no key; None if the source has none."""
         ...
 
 
@@ -85,32 +85,32 @@ class Page(Protocol):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of a source: what comes after one cursor, up to another and with it."""
+    """A span of a source: the rows after one cursor, up to and including another."""
 
     after: Cursor | None = None
-    """None for the start."""
+    """The cursor before the first row; None for the start of the source."""
     until: Cursor | None = None
-    """None for the end."""
+    """The cursor of the last row; None for the end of the source."""
     rows: int | None = None
-    """About how many rows it has, where that is known."""
+    """About how many rows it has, if known."""
     identity: dict[str, Any] | None = None
-    """What the source was when it was split, where it can tell: see `Identified`."""
+    """The identity of the source when it was split, if it has one."""
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A source with a cursor: it can be read from any of its rows on."""
+    """The protocol of a source with a cursor, which can be read from any row on. Scans and followers need one."""
 
     def describe(self) -> dict[str, Any]:
         """Return what the source is, as data: the same on every machine, and without secrets."""
         ...
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
-        """Yield the rows after a cursor, up to another and with it, in pages."""
+        """Yield the rows after one cursor, up to and including another, in pages."""
         ...
 
     def split(self, parts: int) -> Sequence[Span]:
-        """Return the source as so many ranges, or fewer, that cover every row once."""
+        """Return at most so many spans that together contain every row once."""
         ...
 
 

@@ -175,16 +175,18 @@ def _mark(name: str, item: Any) -> int:
 
 
 class File(BaseModel):
-    """A file of a folder as an item: its name, size and time; the content stays where it is."""
+    """A file of a folder, as an item. It can be opened like a path; its content is not part of the item."""
 
     model_config = ConfigDict(frozen=True)
 
     path: str
-    """Where it is, as the folder was given."""
+    """The path, beginning with the folder as it was given."""
     name: str
-    """Where it is within the folder, with `/` on every system."""
+    """The path within the folder, with `/` on every system."""
     size: int
+    """Its size in bytes."""
     modified_ns: int
+    """When it was modified, in nanoseconds since 1970."""
 
     def __fspath__(self) -> str:
         return self.path
@@ -201,8 +203,14 @@ class File(BaseModel):
 class Folder:
     """The files of a folder, streamed in the order of their names: `Folder("scans", "*.png")`.
 
-    A pattern with a slash is held against the path within the folder, any other against the file's name alone. Hidden
-    files are left out unless `hidden=True`; links to folders are not followed, so there are no loops.
+    Each item is an `hf.File`; its key is the path within the folder. Links to folders are not followed.
+
+    Args:
+        path: The folder.
+        pattern: Which files: a pattern with a slash is matched against the path within the folder, any other against
+            the name of the file.
+        recursive: False to leave out subfolders.
+        hidden: True to include hidden files.
     """
 
     at_hand = True
@@ -333,17 +341,20 @@ ASKED_FOR = 1000
 
 
 class Object(BaseModel):
-    """An object of a bucket as an item: its name, size, time and tag; the content stays where it is."""
+    """An object of a bucket, as an item. Its content is not part of the item."""
 
     model_config = ConfigDict(frozen=True)
 
     url: str
-    """Where it is."""
+    """Its address."""
     name: str
-    """Its whole name in the bucket; within a folder, with `/` on every system."""
+    """Its whole name in the bucket."""
     size: int
+    """Its size in bytes."""
     modified: datetime
+    """When it was modified."""
     etag: str | None = None
+    """The tag that the bucket gives its content."""
 
     _options: dict[str, Any] = PrivateAttr(default_factory=dict)
 
@@ -365,10 +376,14 @@ class Object(BaseModel):
 
 
 class Objects:
-    """The objects below a place in a bucket, streamed in the order of their names: `Objects("s3://scans/2026/")`.
+    """The objects under a prefix of a bucket, streamed in the order of their names: `Objects("s3://scans/2026/")`.
 
-    Credentials come from the environment, as each provider's own tools read them; `options` are handed to obstore
-    (`endpoint`, `region`, `allow_http` …) and are not kept anywhere.
+    Each item is an `hf.Object`; its key is the name. Credentials come from the environment, in the variables that each
+    provider's own tools use.
+
+    Args:
+        url: The bucket and the prefix: `s3://`, `az://`, `gs://` or `file://`.
+        options: Options of obstore, such as `endpoint`, `region` and `allow_http`. They are not stored.
     """
 
     def __init__(self, url: str, **options: Any) -> None:

@@ -76,11 +76,19 @@ class ReplyPage:
 class Pages:
     """The rows of a paginated API: `Pages("https://…/orders", rows="data", next="meta.next", param="cursor")`.
 
-    `rows` and `next` say where they stand in the reply: a path with dots, or a function of it. The next cursor goes
-    into the query as `param`, in place of `{cursor}` in the URL, or to `url` itself if that is a function; a cursor
-    that is a whole URL of the same server is asked for as it is. `first` is the cursor of the first page. `headers` may
-    be a function, so that a secret is read when it is needed. A reply with more than `reply_bytes`, unpacked, is
-    refused.
+    Args:
+        url: The address. It may contain `{cursor}`, or be a function of the cursor.
+        rows: Where the rows are in the reply: a path with dots, or a function of the reply; by default the reply
+            itself.
+        next: Where the next cursor is in the reply. A whole URL on the same server is requested as it is.
+        param: The query parameter for the cursor, unless the URL contains it.
+        first: The cursor of the first page.
+        params: Other query parameters.
+        name: A name for this source, if the URL does not identify it.
+        headers: Headers, or a function that returns them, so that a secret is read only when it is needed.
+        timeout: How many seconds a request may take.
+        client: An `httpx.Client` of your own.
+        reply_bytes: The largest reply that is accepted, unpacked.
     """
 
     def __init__(self, url: Address, *, rows: Where = "", next: Where, param: str | None = None,  # noqa: A002 - what users call it

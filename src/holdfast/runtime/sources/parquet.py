@@ -30,7 +30,7 @@ class GroupPage:
 
 
 class Parquet:
-    """The rows of a Parquet file, streamed: `Parquet("events.parquet", columns=["id", "amount"])`."""
+    """The rows of a Parquet file as dictionaries, streamed: `Parquet("events.parquet", columns=["id", "amount"])`."""
 
     at_hand = True
 

@@ -26,7 +26,7 @@ class PairPage:
 
 
 class Reader:
-    """A function of the last cursor as a source: it yields pairs of a cursor and a row, in order.
+    """A source made from a function: given the last cursor, it yields pairs of a cursor and a row, in order.
 
     >>> @Reader
     ... def numbers(after):
@@ -35,9 +35,14 @@ class Reader:
     >>> [page.rows for page in numbers.read(None, None)]
     [[{'n': 0}, {'n': 1}, {'n': 2}]]
 
-    A cursor is any value that can be kept: text, numbers, times, tuples of them. Each row has its own: with one cursor
-    for two rows, a crash between them would lose the second. `name` and what else tells this source from another go
-    into its fingerprint.
+    A cursor is a text, a number, a time or a tuple of these. Each row needs its own cursor: if two rows shared one, a
+    crash between them would lose the second.
+
+    Args:
+        function: The function. It is given the cursor to continue after, None at the beginning.
+        name: The name of the source; by default that of the function.
+        page: How many rows are read at a time.
+        said: Anything else that distinguishes this source from others, such as a date. It is part of the fingerprint.
     """
 
     def __init__(self, function: Read | None = None, *, name: str = "", page: int = PAGE_ROWS, **said: Any) -> None:

@@ -256,9 +256,14 @@ def _maker(names: list[str]) -> Callable[[Iterator[list[str]]], Any]:
 
 
 class Csv(LineFile):
-    """The rows of a CSV file, streamed: `Csv("inventory.csv")`; `.gz` is unpacked.
+    """The rows of a CSV file as dictionaries of texts, streamed: `Csv("inventory.csv")`.
 
-    `fields` names the columns of a file without a header; `quotechar=None` takes quotes for ordinary characters.
+    Args:
+        path: The file. A name that ends in `.gz` is unpacked.
+        delimiter: The character between two fields.
+        encoding: The encoding of the text.
+        fields: The names of the columns, if the file has no header.
+        quotechar: The quote character; None if quotes are ordinary characters.
     """
 
     def __init__(self, path: str | PathLike[str], *, delimiter: str = ",", encoding: str = "utf-8-sig",
@@ -326,7 +331,8 @@ class Csv(LineFile):
 
 
 class JsonLines(LineFile):
-    """The values of a file with one JSON value a line, streamed: `JsonLines("pages.jsonl")`; `.gz` is unpacked."""
+    """The values of a file with one JSON value per line, streamed: `JsonLines("pages.jsonl")`. A name that ends in
+    `.gz` is unpacked."""
 
     lone_cr = False
 

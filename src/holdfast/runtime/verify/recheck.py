@@ -335,9 +335,9 @@ def _in_the_way(evidence: Evidence, error: OSError) -> str:
 def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
     """Return why so much is not undone, with what is likelier than that it is meant."""
     return UndoRefused(
-        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again, so nothing"
-        f" was undone. Item {key!r}, for example: {why}. Is a folder not mounted, is this another working directory or"
-        ' another database? If it is meant, pass undo="100%"'
+        f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again. `undo`"
+        f" does not allow so many; nothing is undone. Item {key!r}, for example: {why}. Is a folder not mounted, or is"
+        ' this another working directory or another database? If this is what you want, pass undo="100%"'
     )
 
 

@@ -417,9 +417,21 @@ def _names(given: Any, what: str) -> tuple[str, ...]:
 
 
 class Table(SqlSource):
-    """A table in the order of a column that grows with every change, and of its key.
+    """The rows of a table or view as dictionaries: `hf.Table(dsn, "orders", cursor="updated_at", key="id")`.
 
-    `hf.Table(dsn, "orders", cursor="updated_at", key="id")`
+    Args:
+        database: A SQLAlchemy URL, or an engine.
+        name: The name of the table or view.
+        cursor: The column that orders the rows. To be followed, it must grow with every change.
+        key: The column or columns that tell rows with the same cursor apart; by default the primary key.
+        where: A condition: SQL, or a dictionary of columns and values.
+        columns: The columns to read; by default all.
+        schema: The schema of the table.
+        nulls: `"refuse"` if rows without a cursor stop the scan, or `"skip"` to pass them over until they have one.
+        lateness: How much later than its cursor a row may be committed.
+        clock: `"utc"` or `"local"`: what a cursor without a time zone means; needed only if the database cannot tell.
+        page: How many rows one statement reads.
+        unsafe_cursor: True to accept any cursor, without waiting for rows that commit late.
     """
 
     def __init__(self, database: "str | Engine", name: str, *, cursor: str, key: str | Sequence[str] | None = None,
@@ -476,9 +488,21 @@ _QUOTED = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*\n?|/
 
 
 class Query(SqlSource):
-    """A query in the order of a column that grows with every change, and of its key.
+    """The rows of one SELECT as dictionaries, in the order of a column of its result.
 
     `hf.Query(dsn, "SELECT o.*, c.name FROM orders o JOIN customers c USING (customer)", cursor="updated_at", key="id")`
+
+    Args:
+        database: A SQLAlchemy URL, or an engine.
+        statement: The SELECT.
+        cursor: The column that orders the rows. To be followed, it must grow with every change.
+        key: The column or columns that tell rows with the same cursor apart.
+        params: Values for the `:names` in the statement.
+        nulls: `"refuse"` if rows without a cursor stop the scan, or `"skip"` to pass them over until they have one.
+        lateness: How much later than its cursor a row may be committed.
+        clock: `"utc"` or `"local"`: what a cursor without a time zone means; needed only if the database cannot tell.
+        page: How many rows one statement reads.
+        unsafe_cursor: True to accept any cursor, without waiting for rows that commit late.
     """
 
     def __init__(self, database: "str | Engine", statement: str, *, cursor: str, key: str | Sequence[str],

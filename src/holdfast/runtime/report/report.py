@@ -67,8 +67,7 @@ class Kinds:
     def lines(self) -> list[str]:
         """For the report."""
         sums = " + ".join(f"{self.items.get(name, 0):,} {name}" for name in STATES)
-        count = f"{self.count:,}" if self.noun == "item" else many(self.count, self.noun)
-        found = [f"  items    {count} = {sums}"]
+        found = [f"  items    {f'{self.count:,}' if self.noun == 'item' else many(self.count, self.noun)} = {sums}"]
         if self.rows:
             told = " + ".join(f"{count:,} {name}" for name, count in self.rows.items())
             found.append(f"  buried   {many(sum(self.rows.values()), 'row')} = {told}")
@@ -110,9 +109,8 @@ def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
         yield Result(record.key, value_of(stage, outputs[0], name, record), record.n)
 
 
-DEAD_SHOWN = 20
-REASON_SHOWN = 400
-"""Characters of the reason of a dead letter in a printed report."""
+DEAD_SHOWN, REASON_SHOWN, NOTE_SHOWN = 20, 400, 4_000
+"""Dead letters in a report; characters of a reason, and of a finding or a note, in one line of its text."""
 SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
 """Commits from before a run that are read to tell what it did not have to do again."""
 
@@ -298,9 +296,9 @@ class Report(Plain):
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
-        lines += [f"  finding  {_flat(_about(f) + f.why)}" for f in findings[:5]]
-        lines += [f"  hook     {_flat(failed)}" for failed in self.failed_hooks]
-        lines += [f"  note     {_flat(warning)}" for warning in self.warnings]
+        lines += [f"  finding  {one_line(_about(f) + f.why, NOTE_SHOWN)}" for f in findings[:5]]
+        lines += [f"  hook     {one_line(failed, NOTE_SHOWN)}" for failed in self.failed_hooks]
+        lines += [f"  note     {one_line(warning, NOTE_SHOWN)}" for warning in self.warnings]
         return printable(self._pasteable("\n".join(lines)))
 
     def _pasteable(self, text: str) -> str:
@@ -409,11 +407,6 @@ def _nothing(now: status.Status) -> str:
         f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
         "is fine, pass allow_empty=True."
     )
-
-
-def _flat(text: str) -> str:
-    """Return the text in one line: a line of a report begins with its label."""
-    return " ".join(text.split())
 
 
 def _about(finding: Finding) -> str:

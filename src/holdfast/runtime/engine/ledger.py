@@ -198,10 +198,10 @@ class Ledger:
         whole = self.before.plus(self.now).plus(self.elsewhere)
         pending = self.admitted - whole.settled
         at, is_estimate = self._by_stage.of(pending, len(self._stages)), self._by_stage.is_estimate and pending > 0
-        found, behind = list[StageFigures](), self.admitted
+        found, passed = list[StageFigures](), self.admitted
         for name, here, begun in zip(self._stages, at, self._in_handlers(), strict=True):
-            behind -= here
-            found.append(StageFigures(name, behind, min(here, begun), max(0, here - begun), is_estimate=is_estimate))
+            passed -= here
+            found.append(StageFigures(name, passed, min(here, begun), max(0, here - begun), is_estimate=is_estimate))
         return tuple(found)
 
     def _ask_for_rows(self) -> None:

@@ -1,4 +1,4 @@
-"""Write docs/commands.md: every command with its arguments and options, from the code."""
+"""The generator of docs/commands.md: every command with its arguments and options, from the code."""
 
 import sys
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SHARED = ("reason", "actor", "yes", "dry_run", "store", "as_json", "help")
 WORDS = {int: "N", float: "SECONDS", Path: "FILE"}
 INTRODUCTION = """# Commands
 
-Made from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
+Generated from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
 
 | for every command | |
 |---|---|

@@ -558,19 +558,9 @@ def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
         return ThisRun(done, 0, 0, 0, 0, Decimal(0), 0.0)
     now = run.now
     return ThisRun(
-        run.before.done,
-        now.done,
-        now.dead,
-        now.skipped,
-        run.added,
-        canonical.to_usd(now.spent),
-        run.seconds,
-        rewound + run.rewound,
-        run.adopted,
-        run.rows,
-        run.rows_before,
-        run.letters.done_now,
-    )
+        run.before.done, now.done, now.dead, now.skipped, run.added, canonical.to_usd(now.spent), run.seconds,
+        rewound + run.rewound, run.adopted, run.rows, run.rows_before, run.letters.done_now,
+    )  # fmt: skip
 
 
 def _saved(

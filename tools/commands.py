@@ -12,36 +12,36 @@ from holdfast.interfaces.cli.app import GROUPS, PANELS, app
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 PURPOSE = {
-    "Run": "Do the work, or see what it would be.",
-    "Look": "Nothing is changed, but for what `orphans` announces and `events --deliver` delivers.",
-    "Decide": "What a person does to a batch, its items and its cursors; each with a reason that the journal keeps.",
-    "Keep": "Whether it is finished and whole, and what is taken out of the store or into it.",
+    "Run": "Do the work, or see what a run would do.",
+    "Look": "These change nothing, except for `orphans`, which announces or resolves orphans, and `events --deliver`.",
+    "Decide": "Change a batch, its items and its cursors, each time with a reason that the journal keeps.",
+    "Keep": "Check that a batch is finished and intact, and move data out of the store or into it.",
 }
 SHARED = ("reason", "actor", "yes", "dry_run", "store", "as_json", "help")
 """Options that are told once, for all commands."""
 WORDS = {int: "N", float: "SECONDS", Path: "FILE"}
 INTRODUCTION = """# Commands
 
-Made from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
+Generated from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
 
 | for every command | |
 |---|---|
 | `--store PATH\\|URL` | where the state is; default `$HOLDFAST_STORE`, else `.holdfast/state.db` |
 | `--json` | one JSON document, and nothing else |
-| `--help` | what it takes |
-| before the command: `--debug`, `--no-color`, `--version` | show tracebacks; no colours; the version |
+| `--help` | its arguments and options |
+| before the command: `--debug`, `--no-color`, `--version` | show tracebacks; no colors; the version |
 
-| for what changes something | |
+| for commands that change something | |
 |---|---|
 | `--reason TEXT` | why; the journal keeps it |
 | `--actor TEXT` | who; by default you, on this host |
 | `--dry-run` | only show what it would do |
-| `--yes`, `-y` | do it without asking; where there is no terminal, `--yes` and `--reason` are needed |
+| `--yes`, `-y` | do it without asking; without a terminal, `--yes` and `--reason` are required |
 
 ITEM is a key, or `#N` for a number. TARGET is `app.py:book` or `package.module:book`; without a name, the only pipeline
-or scan there. Exit codes: 0 complete, or fine · 1 findings, dead letters beyond what is tolerated, an error, or
-declined · 2 somebody has to change the command or its environment first · 75 interrupted, paused, or the store or the
-source is away for now: run again.
+or scan there. Exit codes: 0 complete, or the command succeeded · 1 findings, more dead letters than tolerated, an
+error, or you declined · 2 a person has to change the command or its environment first · 75 interrupted, paused, or the
+store or the source is temporarily unavailable: run again.
 """
 
 

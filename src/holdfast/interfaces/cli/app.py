@@ -38,33 +38,33 @@ PANELS = {
     "Run": {
         "run": HelpLine("run", "Run a pipeline or a scan, or continue it"),
         "plan": HelpLine("reconcile", "Show what a run would do, and what it would cost"),
-        "demo": HelpLine("demo", "Watch a book being killed half-way and resumed"),
+        "demo": HelpLine("demo", "Run a book, kill it halfway and resume it"),
     },
     "Look": {
-        "status": HelpLine("status", "Show how batches stand: counts, money, time left"),
+        "status": HelpLine("status", "Show the state of batches: counts, money, time left"),
         "show": HelpLine("status", "Show a batch with its statistics, or an item with its outputs"),
-        "why": HelpLine("status", "Tell the whole story of an item, and what can be done"),
+        "why": HelpLine("status", "Show the history of an item, and what can be done"),
         "orphans": HelpLine("dead", "List what is stuck, or resolve it"),
-        "events": HelpLine("data", "Show what others are told, or deliver it"),
-        "doctor": HelpLine("doctor", "Check the place: library, disk, permissions, clock"),
-        "faults": HelpLine("doctor", "List the points where a test can strike"),
+        "events": HelpLine("data", "Show events, or deliver them"),
+        "doctor": HelpLine("doctor", "Check the environment: library, disk, permissions, clock"),
+        "faults": HelpLine("doctor", "List the points at which a test can kill the process"),
     },
     "Decide": {
         "dead": HelpLine("dead", "Dead letters: list, show, redrive, resolve, discard"),
-        "reset": HelpLine("reset", "Begin an item or a whole batch again"),
-        "pause": HelpLine("steer", "Hand out nothing more; workers stop at their next checkpoint"),
+        "reset": HelpLine("reset", "Start an item or a whole batch again"),
+        "pause": HelpLine("steer", "Hand out no more items; workers stop at their next checkpoint"),
         "unpause": HelpLine("steer", "Let a paused batch continue"),
-        "cancel": HelpLine("steer", "Call a batch off, for good"),
-        "expect": HelpLine("steer", "Tell how many items a batch has in all"),
-        "close": HelpLine("steer", "Take no new items from now on"),
+        "cancel": HelpLine("steer", "Cancel a batch for good"),
+        "expect": HelpLine("steer", "Record how many items a batch has in total"),
+        "close": HelpLine("steer", "Accept no new items from now on"),
         "cursor": HelpLine("cursor", "Cursors of a scan: show, reset, clone, export, import and more"),
     },
     "Keep": {
-        "reconcile": HelpLine("reconcile", "Compare what should be there, is recorded, and is there; seal"),
+        "reconcile": HelpLine("reconcile", "Compare what is expected, recorded and present; seal"),
         "reopen": HelpLine("reconcile", "Lift the seal of a batch"),
         "audit": HelpLine("data", "Verify the journal"),
-        "export": HelpLine("data", "Write results, or evidence of what became of every item"),
-        "import": HelpLine("data", "Take over what another program or a lost store left behind"),
+        "export": HelpLine("data", "Write results, or evidence of what happened to every item"),
+        "import": HelpLine("data", "Continue the work of another program, or rebuild a lost store"),
     },
 }
 """Every command by what a person wants, in the order of the help; only what is called is loaded."""
@@ -112,7 +112,7 @@ class _App(TyperGroup):
 app = typer.Typer(
     cls=_App,
     name="holdfast",
-    help="Batch work that survives crashes: run it, look at it, ask it why, put it right.",
+    help="Batch work that survives crashes: run it, inspect it, find out why, repair it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -129,9 +129,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", envvar="HOLDFAST_DEBUG", help="Show tracebacks of errors.")] = False,
-    color: Annotated[bool, typer.Option("--color/--no-color", help="Colours in the terminal.")] = True,
+    color: Annotated[bool, typer.Option("--color/--no-color", help="Colors in the terminal.")] = True,
     version: Annotated[  # noqa: ARG001  its callback does the work
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of all commands."""

@@ -36,7 +36,7 @@ PARTS_SHOWN = 20
 def show(
     name: NameArgument,
     partition: PartitionArgument = None,
-    past: Annotated[bool, typer.Option("--history", help="Every checkpoint there ever was, from the journal.")] = False,
+    past: Annotated[bool, typer.Option("--history", help="Every checkpoint so far, from the journal.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,7 +123,7 @@ def export(
     store: StoreOption = None,
     as_json: JsonOption = True,  # noqa: ARG001 - it is a JSON document in any case
 ) -> None:
-    """Write the whole state to standard output, to be kept, or imported elsewhere."""
+    """Write the whole state to standard output, to keep it or to import it elsewhere."""
     with hf.open(store) as there:
         render.document(there[name].cursors.document())
 
@@ -144,7 +144,7 @@ def reset(
         typer.Option(
             "--to-cursor",
             metavar="VALUE",
-            help="Resume after the row with this value, and with the key that --key says.",
+            help="Resume after the row with this value, and with the key given by --key.",
         ),
     ] = None,
     key: Annotated[
@@ -154,22 +154,20 @@ def reset(
     type_name: Annotated[
         str | None,
         typer.Option(
-            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(CURSOR_TYPES)}."
+            "--type", help=f"The type of VALUE, if the stored cursor does not show it: {', '.join(CURSOR_TYPES)}."
         ),
     ] = None,
     acc: Annotated[
         Literal["keep", "drop"] | None,
-        typer.Option(
-            "--acc", metavar="keep|drop", help="With --to-cursor: continue with what was accumulated, or begin again."
-        ),
+        typer.Option("--acc", metavar="keep|drop", help="With --to-cursor: keep the accumulator, or start a new one."),
     ] = None,
     to_file: Annotated[
-        Path | None, typer.Option("--to-file", help="Resume where a state stands that `cursor export` wrote.")
+        Path | None, typer.Option("--to-file", help="Resume at a state that `cursor export` wrote.")
     ] = None,
     *,
     manner: ActOptions,
 ) -> None:
-    """Let partitions resume elsewhere: shows first what is delivered again or skipped."""
+    """Move cursors, so that partitions resume elsewhere. Shows first which rows are delivered again or skipped."""
     if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
         raise UsageError("pass where to: --to-beginning, --to-cursor VALUE or --to-file FILE; nothing was changed")
     if to_cursor is None and (key or type_name or acc):
@@ -192,7 +190,7 @@ def _decide(shown: Preview, manner: ActOptions) -> None:
 @app.command("import")
 @with_manner()
 def import_(name: NameArgument, file: FileArgument, *, manner: ActOptions) -> None:
-    """Put a state back that was exported: over the same partitions, or as a new batch."""
+    """Restore an exported state: into the same partitions, or as a new batch."""
     check_document(file)  # before a store is made
     nowhere = manner.dry_run and not exists(manner.store)
     with hf.open("memory:" if nowhere else manner.store, must_exist=False) as there:
@@ -202,7 +200,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: ActOptions) -> No
 @app.command("break-lease")
 @with_manner()
 def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: ActOptions) -> None:
-    """Take partitions from their owners: they resume at their checkpoints, and the owners cannot commit any more."""
+    """Take partitions from their owners: others can resume them, and the owners cannot commit any more."""
     with hf.open(manner.store) as there:
         _decide(there[name].cursors.break_lease(partition, dry_run=True), manner)
 
@@ -211,11 +209,11 @@ def break_lease(name: NameArgument, partition: PartitionArgument = None, *, mann
 @with_manner()
 def clone(
     name: NameArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The batch to be made.")],
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The batch to create.")],
     *,
     manner: ActOptions,
 ) -> None:
-    """Make a new batch of the same scan that begins where this one stands; the two continue without each other."""
+    """Create a new batch of the same scan that begins where this one is now. The two are independent."""
     with hf.open(manner.store) as there:
         _decide(there[name].cursors.clone(new_name, dry_run=True), manner)
 
@@ -227,7 +225,7 @@ def audit_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare what the source holds with what was delivered, and name gaps. Ends with 1 if there are any."""
+    """Compare the rows of the source with those delivered, and report gaps. Exits with 1 if there are any."""
     from holdfast.interfaces.cli.target import load_scan
 
     scan = load_scan(target)

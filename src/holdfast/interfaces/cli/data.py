@@ -38,11 +38,11 @@ SHOWN = 20
 @app.command("verify")
 def verify(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Read outputs that stand in files, too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read output files as well.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every chain, and the store against it; whatever was changed is named. Ends with 1 if something was."""
+    """Verify every chain, and the store against it, and name every difference. Exits with 1 if there is any."""
     with hf.open(store) as there:
         batches = there.batches() if batch is None else [there[batch]]
         found = [each.audit(full=full) for each in batches]
@@ -91,13 +91,16 @@ def export(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; without it, standard output.")] = None,
     form: Annotated[
         Literal["jsonl", "csv", "parquet"] | None,
-        typer.Option("--format", help="Default: what the file's name says, else JSON lines."),
+        typer.Option("--format", help="Default: by the file's name, else JSON lines."),
     ] = None,
     state: Annotated[State, typer.Option("--state", help="Which items.")] = State.DONE,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="An archive that proves what became of every item, without payloads.")
+        bool,
+        typer.Option("--evidence", help="Write an archive that proves what happened to every item, without payloads."),
     ] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="CSV cells as they are, also those that begin a formula.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write CSV cells unchanged, even those that a spreadsheet reads as a formula.")
+    ] = False,
     store: StoreOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines on standard output; with --out, one document about the file.")
@@ -197,30 +200,28 @@ def import_(
         bool, typer.Option("--from-outputs", help="Rebuild the record of a batch from its output files.")
     ] = False,
     from_state: Annotated[
-        Path | None, typer.Option("--from-state", help="Resume where a poller's state says: cursor and lease.")
+        Path | None, typer.Option("--from-state", help="Resume at the cursor of a poller's state, which has a lease.")
     ] = None,
     from_checkpoint: Annotated[
         list[str] | None,
         typer.Option(
             "--from-checkpoint",
             metavar="[PARTITION=]FILE",
-            help="Resume where a checkpoint with its history stands; once for each partition.",
+            help="Resume at a checkpoint with its history; may be repeated, once for each partition.",
         ),
     ] = None,
     by_rows: Annotated[
         bool,
         typer.Option(
-            "--by-rows", help="With --from-checkpoint: it has no cursor, only a number of rows; the row is looked up."
+            "--by-rows", help="With --from-checkpoint: find the row by its number, because the old cursor counts rows."
         ),
     ] = False,
     from_pages: Annotated[
         Path | None,
-        typer.Option(
-            "--from-pages", help="Resume where a .checkpoint file of pages stands, with the outputs beside it."
-        ),
+        typer.Option("--from-pages", help="Resume at a .checkpoint file of pages, with the outputs beside it."),
     ] = None,
     batch: Annotated[
-        str | None, typer.Option("--batch", help="The batch to make. Default: the pipeline's name.")
+        str | None, typer.Option("--batch", help="The batch to create. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     *,
@@ -322,16 +323,20 @@ SHOWN_FIRST = ("key", "stage", "code", "kind", "strategy", "end", "items", "mess
 def events(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     after: Annotated[int, typer.Option("--after", min=0, help="Only events after this number.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to show.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,
     deliver: Annotated[
         str | None,
-        typer.Option("--deliver", metavar="URL|file:PATH|-", help="Deliver what waits for this receiver instead."),
+        typer.Option(
+            "--deliver",
+            metavar="URL|file:PATH|-",
+            help="Instead, deliver the events that this receiver does not have yet.",
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the events that others are told of, or deliver to a receiver what it has not got yet."""
+    """Show events, or deliver to a receiver those that it does not have yet."""
     with hf.open(store) as there:
         if deliver is not None:
             if batch is not None or follow or after:

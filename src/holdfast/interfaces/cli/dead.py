@@ -37,8 +37,8 @@ CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead lette
 def list_them(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     code: Annotated[str | None, typer.Option("--code", help="Only those with this error code.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many of a batch at most.")] = 50,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 if there are any: for alerts.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list for each batch.")] = 50,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there are any: for alerts.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -143,7 +143,7 @@ def redrive(
     *,
     manner: ActOptions,
 ) -> None:
-    """Try dead letters again where they stopped, with a fresh budget of attempts."""
+    """Try dead letters again where they stopped, with new attempts."""
     with hf.open(manner.store) as there:
         decide(_chosen(there[batch], items, every, code).redrive(dry_run=True), manner)
 
@@ -158,7 +158,7 @@ def discard(
     *,
     manner: ActOptions,
 ) -> None:
-    """Give dead letters up: they count as cancelled from now on."""
+    """Give up dead letters: from now on they count as cancelled."""
     with hf.open(manner.store) as there:
         decide(_chosen(there[batch], items, every, code).discard(dry_run=True), manner)
 
@@ -179,12 +179,12 @@ def resolve(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="TARGET", help="Check the output against the code, too: app.py:book."),
+        typer.Option("--source", metavar="TARGET", help="Check the output against the code as well: app.py:book."),
     ] = None,
     *,
     manner: ActOptions,
 ) -> None:
-    """Settle a dead letter by hand: done with the output you give, else skipped."""
+    """Settle a dead letter by hand: as done if you give an output, else as skipped."""
     raw = None if output is None else _read(output)
     pipeline: Pipeline | None = None
     if source is not None:
@@ -220,16 +220,16 @@ HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", 
 def orphans(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     strategy: Annotated[
-        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="What becomes of the orphans of BATCH.")
+        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="What to do with the orphans of BATCH.")
     ] = None,
     item: Annotated[
-        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this one, or #N; may be repeated.")
+        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this item, or #N; may be repeated.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list.")] = 50,
     *,
     manner: ActOptions,
 ) -> None:
-    """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
+    """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Exits with 1 if any."""
     if strategy is None and item:
         raise UsageError("--item goes with --resolve; to look at one item: holdfast why BATCH ITEM")
     if strategy is not None and batch is None:

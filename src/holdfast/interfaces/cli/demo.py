@@ -62,17 +62,17 @@ def demo(
         Path | None, typer.Option("--dir", help="Where to run it; kept afterwards. Default: a temporary folder.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill it when so many pages are done.")
+        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill it when this many pages are done.")
     ] = 200,
     pace: Annotated[
-        float, typer.Option("--pace", min=0.5, max=20, help="How much slower than life the services are.")
+        float, typer.Option("--pace", min=0.5, max=20, help="How many times slower than usual the services are.")
     ] = 3.0,
     store: Annotated[
         str | None, typer.Option("--store", metavar="PATH", help=f"The state file. Default: {DEFAULT} in that folder.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a book through two stages, kill it half-way with SIGKILL, resume it, add up the money, verify the journal."""
+    """Run a book through two stages, kill it halfway with SIGKILL, resume it, add up the money, verify the journal."""
     ledger = DemoLedger(as_json)
     with _place(folder) as here:
         where = here / DEFAULT if store is None else Path(store).absolute()

@@ -35,25 +35,25 @@ SHOWN = 20
 @with_manner()
 def reconcile(
     batch: BatchArgument,
-    full: Annotated[bool, typer.Option("--full", help="Read every output, instead of looking at it.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read every output, and not only its size and time.")] = False,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="TARGET", help="Compare with the keys of its source, too: app.py:book."),
+        typer.Option("--source", metavar="TARGET", help="Compare with the keys of its source as well: app.py:book."),
     ] = None,
     tolerate: Annotated[
-        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5 or 1%.")
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="How many dead letters are acceptable: 5 or 1%.")
     ] = None,
     mend: Annotated[
-        bool, typer.Option("--repair", help="Send items back whose output is missing or different.")
+        bool, typer.Option("--repair", help="Send back items whose output is missing or different.")
     ] = False,
     undo: Annotated[
-        str, typer.Option("--undo", metavar="N|SHARE", help="How much of what is done a repair may send back.")
+        str, typer.Option("--undo", metavar="N|SHARE", help="How many of the finished items a repair may send back.")
     ] = UNDO_SHARE,
-    seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
+    seal: Annotated[bool, typer.Option("--seal", help="Seal the batch if every item is accounted for.")] = False,
     *,
     manner: ActOptions,
 ) -> None:
-    """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
+    """Compare what a batch should have, what is recorded, and what exists. Exits with 1 while it is unexplained."""
     if mend and seal:
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
     check_share(undo, "undo")
@@ -93,7 +93,7 @@ def reopen(
     *,
     manner: ActOptions,
 ) -> None:
-    """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
+    """Lift the seal of a batch, so that work on it can continue. The journal keeps the seal, and who lifted it."""
     with hf.open(manner.store) as there:
         found = there[batch]
         told = found.seal_of()
@@ -206,21 +206,25 @@ def plan(
         str | None, typer.Argument(metavar="[BATCH]", help="The batch. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="How many items run at the same time.")
+    ] = None,
     verify: Annotated[
         Literal["none", "quick", "full"] | None,
         typer.Option(
             "--verify",
-            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+            help="How closely recorded outputs are checked first: not at all, by size and time, or in full.",
         ),
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="What to do where a known key came with another payload."),
+        typer.Option("--changed", help="What to do if a known key comes with another payload."),
     ] = None,
     on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--on-code-change", help="The code of a stage changed since: keep what is done, or run it again."),
+        typer.Option(
+            "--on-code-change", help="If the code of a stage has changed: keep finished items, or run them again."
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

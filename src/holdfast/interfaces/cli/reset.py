@@ -15,21 +15,22 @@ from holdfast.runtime.handles.cursors import read
 def reset(
     batch: BatchArgument,
     item: Annotated[str | None, typer.Argument(metavar="ITEM", help="One item; without it, the whole batch.")] = None,
-    to_stage: Annotated[str, typer.Option("--to-stage", help="Begin at this stage: its name or index.")] = "0",
+    to_stage: Annotated[str, typer.Option("--to-stage", help="Start at this stage: its name or index.")] = "0",
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Of a scan: from the first row, not from the checkpoint.")
+        bool, typer.Option("--from-start", help="For a scan: start at the first row, not at the checkpoint.")
     ] = False,
     complete_with: Annotated[
-        Path | None, typer.Option("--complete-with", metavar="FILE", help="Of a scan: done, with this JSON as result.")
+        Path | None,
+        typer.Option("--complete-with", metavar="FILE", help="For a scan: done, with this JSON as the result."),
     ] = None,
-    resolve: Annotated[bool, typer.Option("--resolve", help="Of a scan: settled by hand, without a result.")] = False,
+    resolve: Annotated[bool, typer.Option("--resolve", help="For a scan: settled by hand, without a result.")] = False,
     blame: Annotated[
-        bool, typer.Option("--blame", help="Only lift the blame that owners left who died before a commit.")
+        bool, typer.Option("--blame", help="Only lift the blame left by owners that died before a commit.")
     ] = False,
     *,
     manner: ActOptions,
 ) -> None:
-    """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off.
+    """Start an item, or a whole batch, again at a stage: in a new epoch, no attempts used, active owners fenced off.
     A partition of a scan resumes at its checkpoint."""
     of_a_scan = sum((from_start, complete_with is not None, resolve))
     if blame and (item is not None or to_stage != "0" or of_a_scan):

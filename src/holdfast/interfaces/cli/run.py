@@ -22,15 +22,17 @@ def run(
         str | None, typer.Option("--batch", help="The batch to start or continue. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="How many items run at the same time.")
+    ] = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="USD", help="What the batch may cost in all.")
+        str | None, typer.Option("--budget", metavar="USD", help="The most that the batch may cost in total.")
     ] = None,
     tolerate: Annotated[
-        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5 or 1%.")
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="How many dead letters are acceptable: 5 or 1%.")
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="End in time: 30s, 15m, 2h.")
+        str | None, typer.Option("--deadline", metavar="TIME", help="End this run after 30s, 15m, 2h …")
     ] = None,
     until: Annotated[
         str | None,
@@ -41,61 +43,66 @@ def run(
         typer.Option("--stop-beyond", metavar="N|SHARE", help="Stop when more items than this are dead: 5 or 1%."),
     ] = None,
     lease: Annotated[
-        str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
+        str | None, typer.Option("--lease", metavar="TIME", help="How long a claim lasts if this process dies.")
     ] = None,
     verify: Annotated[
         Literal["none", "quick", "full"] | None,
         typer.Option(
             "--verify",
-            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+            help="How closely recorded outputs are checked first: not at all, by size and time, or in full.",
         ),
     ] = None,
     undo: Annotated[
-        str | None, typer.Option("--undo", metavar="N|SHARE", help="How much that no longer holds may be done again.")
+        str | None,
+        typer.Option("--undo", metavar="N|SHARE", help="How many outputs that are no longer valid may be made again."),
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="What to do where a known key came with another payload."),
+        typer.Option("--changed", help="What to do if a known key comes with another payload."),
     ] = None,
     events: Annotated[
         list[str] | None,
-        typer.Option("--events", metavar="URL|file:PATH|-", help="Who receives events; may be repeated."),
+        typer.Option("--events", metavar="URL|file:PATH|-", help="A receiver of events; may be repeated."),
     ] = None,
     on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--on-code-change", help="The code of a stage changed since: keep what is done, or run it again."),
+        typer.Option(
+            "--on-code-change", help="If the code of a stage has changed: keep finished items, or run them again."
+        ),
     ] = None,
-    seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,
+    seal: Annotated[bool, typer.Option("--seal", help="Seal the batch once every item is accounted for.")] = False,
     poll: Annotated[
         str | None,
         typer.Option(
             "--poll",
             metavar="TIME",
-            help="A scan that follows: stay, and look for new rows so often. Without it, look once.",
+            help="For a follower: keep running, and look for new rows this often. Without it, look once.",
         ),
     ] = None,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="A source without any item or row is fine: end with 0, not with 1.")
+        bool, typer.Option("--allow-empty", help="A source without items or rows is fine: exit with 0, not with 1.")
     ] = False,
     patience: Annotated[
         str | None,
-        typer.Option("--patience", metavar="TIME", help="How long a source that is away is waited for. Default: 5m."),
+        typer.Option(
+            "--patience", metavar="TIME", help="How long to wait for a source that is unavailable. Default: 5m."
+        ),
     ] = None,
     accept_source: Annotated[
         str | None,
         typer.Option(
             "--accept-source",
             metavar="REASON",
-            help="A scan whose source changed: continue all the same; the journal keeps why.",
+            help="For a scan: continue although the source has changed. The journal keeps the reason.",
         ),
     ] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
+        bool | None, typer.Option("--progress/--no-progress", help="Show progress.", show_default=False)
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline or a scan, or continue it: nothing that is finished is done again. Ends with 0, 1, 2 or 75."""
+    """Run a pipeline or a scan, or continue it: finished work is not repeated. Exits with 0, 1, 2 or 75."""
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {

@@ -122,23 +122,27 @@ RARE = ("skipped", "cancelled")
 def status(
     batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep showing it until it is complete, or Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Keep showing it until it is complete or you press Ctrl-C.")
     ] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks, with --watch.")] = 1.0,
+    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two updates, with --watch.")] = 1.0,
     numbers: Annotated[
         bool | None,
         typer.Option(
-            "--statistics/--no-statistics", help="By stage. Default: yes, below a million attempts.", show_default=False
+            "--statistics/--no-statistics",
+            help="Show statistics by stage. Default: yes, below a million attempts.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="List the newest only. Default: 30; all, with --json.", show_default=False),
+        typer.Option(
+            "--limit", min=1, help="List only this many, the newest. Default: 30; with --json, all.", show_default=False
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list the newest."""
+    """Show the state of a batch: counts, money, rate, time left, its workers. Without a batch, list the newest."""
     with hf.open(store) as there:
         if watch and not as_json:
             _watch(there, batch, every, LISTED if limit is None else limit)
@@ -442,7 +446,7 @@ def _show_item(item: "ItemHandle", as_json: bool) -> None:
 
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
+    """Show the whole history of an item: what happened to it, why it is in its state, and what can be done."""
     with hf.open(store) as there:
         told = there[batch].item(item).why()
     if as_json:

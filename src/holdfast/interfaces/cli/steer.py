@@ -14,7 +14,7 @@ from holdfast.runtime.text import command, unpause_command
 
 @with_manner(dry_run=False)
 def pause(batch: BatchArgument, *, manner: ActOptions) -> None:
-    """Pause a batch: workers stop at their next checkpoint, and no run continues before `unpause`. Nothing is lost."""
+    """Pause a batch: workers stop at their next checkpoint, and runs do nothing until `unpause`. Nothing is lost."""
     with hf.open(manner.store) as store:
         found = store[batch]
         by = agreed(f"Pause {batch}", replace(manner, yes=True))  # it can be taken back, so nobody is asked
@@ -25,7 +25,7 @@ def pause(batch: BatchArgument, *, manner: ActOptions) -> None:
 
 @with_manner(dry_run=False)
 def unpause(batch: BatchArgument, *, manner: ActOptions) -> None:
-    """Let a paused batch continue: the next run does."""
+    """Let the next run of a paused batch continue."""
     with hf.open(manner.store) as store:
         found = store[batch]
         by = agreed(f"Unpause {batch}", replace(manner, yes=True))
@@ -37,12 +37,12 @@ def unpause(batch: BatchArgument, *, manner: ActOptions) -> None:
 def cancel(
     batch: BatchArgument,
     at_once: Annotated[
-        bool, typer.Option("--at-once", help="Fence owners at work off: what they do is not committed.")
+        bool, typer.Option("--at-once", help="Fence off active owners: their current work is not committed.")
     ] = False,
     *,
     manner: ActOptions,
 ) -> None:
-    """Call a batch off, for good: what is pending is cancelled, what is in flight is finished or left."""
+    """Cancel a batch for good. Pending items are cancelled; items in flight are finished, or left at a checkpoint."""
     with hf.open(manner.store) as store:
         decide(store[batch].cancel(at_once=at_once, dry_run=True), manner)
 
@@ -50,11 +50,11 @@ def cancel(
 @with_manner()
 def expect(
     batch: BatchArgument,
-    expected: Annotated[int, typer.Argument(metavar="N", help="How many items it has in all, counted by their keys.")],
+    expected: Annotated[int, typer.Argument(metavar="N", help="How many items it has in total, counted by key.")],
     *,
     manner: ActOptions,
 ) -> None:
-    """Tell how many items a batch has in all: the last of them ends it. Another number than before needs a reason."""
+    """Record how many items a batch has in total: the last of them ends it. To change the number, give a reason."""
     with hf.open(manner.store) as store:
         found, seen = store[batch], store[batch].status()
         came = seen.counts.expected
@@ -73,8 +73,8 @@ def expect(
 
 @with_manner()
 def close(batch: BatchArgument, *, manner: ActOptions) -> None:
-    """Take no new items from now on: those that are there may come again, and once they are settled the batch ends. It
-    cannot be undone."""
+    """Accept no new items from now on. Existing ones may come again; once they are settled, the batch ends. This cannot
+    be undone."""
     with hf.open(manner.store) as store:
         found, seen = store[batch], store[batch].status()
         came, missing = seen.counts.expected, max(0, (seen.expected or 0) - seen.counts.expected)

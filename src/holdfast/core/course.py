@@ -375,7 +375,7 @@ HALTS = {"budget": PAUSED, "breaker": PAUSED, "tolerance": OVER_TOLERANCE}
 
 
 class StopReason(StrEnum):
-    """What ended a run before its batch was complete. `NONE`, which is false, where nothing did."""
+    """What ended a run before its batch was complete. `NONE`, which is false, if nothing did."""
 
     NONE = ""
     INTERRUPTED = "interrupted"
@@ -398,7 +398,7 @@ class StopReason(StrEnum):
 
 
 class BatchState(StrEnum):
-    """One word for how a batch is, as reports and statuses tell it."""
+    """The state of a batch, as reports and `holdfast status` show it."""
 
     NOT_BEGUN = "not begun"
     OPEN = "open"

@@ -60,15 +60,15 @@ class UsageError(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """Someone else was first."""
+    """Another process was first."""
 
 
 class LeaseLost(Conflict):
-    """The chunk has another owner or fence now; what was done under the old one is not committed."""
+    """The chunk has another owner or fence now; work done under the old one is not committed."""
 
 
 class Refused(HoldfastError):
-    """Going on would be unsafe."""
+    """Continuing would be unsafe."""
 
 
 class DefinitionChanged(Refused):
@@ -76,7 +76,7 @@ class DefinitionChanged(Refused):
 
 
 class FingerprintChanged(Refused):
-    """A scan would resume in another source than it was begun with."""
+    """A scan would resume in a source other than the one it began with."""
 
 
 class PayloadChanged(Refused):
@@ -84,11 +84,11 @@ class PayloadChanged(Refused):
 
 
 class SourceChanged(Refused):
-    """The source of a scan, half-done or finished, is not what it was when the scan began."""
+    """The source of a scan, unfinished or finished, has changed since the scan began."""
 
 
 class UndoRefused(Refused):
-    """More of what is recorded would be undone than is likely to be meant."""
+    """So many outputs would be undone that it is probably a mistake."""
 
 
 class DiedAlike(Refused):
@@ -104,7 +104,7 @@ class NotOurs(Refused):
 
 
 class Damaged(NotOurs):
-    """The file does not hold what was written into it, or cannot be read any more."""
+    """The store does not contain what was written to it, or cannot be read any more."""
 
 
 class SchemaTooNew(Refused):
@@ -120,15 +120,15 @@ class StoreUnavailable(StoreError):
 
 
 class StoreUnusable(StoreUnavailable):
-    """The store will not answer before a person acts: credentials, permissions, a bucket that is not there."""
+    """The store cannot be used until a person acts: credentials, permissions, a bucket that does not exist."""
 
 
 class CommitUnknown(StoreError):
-    """The reply to a commit was lost; look it up by its id before judging."""
+    """The reply to a commit was lost; only looking the commit up by its id shows whether it was written."""
 
 
 class ResourceError(HoldfastError):
-    """A resource could not be opened; no item was begun without it."""
+    """A resource could not be opened; no item was started without it."""
 
 
 class SinkError(HoldfastError):
@@ -148,7 +148,7 @@ class Incomplete(HoldfastError):
 
 
 class NotConverged(Incomplete):
-    """Every range of a scan is done, and its `converge` failed; the next run calls it again."""
+    """Every partition of a scan is done, but its `converge` failed; the next run calls it again."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -168,7 +168,7 @@ class Skip(Signal):
 
 
 class Defer(Signal):
-    """Not now: try again after some seconds, at no cost of an attempt. `raise Defer(30)`"""
+    """Not now: try again after some seconds, without using an attempt. `raise Defer(30)`"""
 
     def __init__(self, seconds: float, why: str = "") -> None:
         if not (0 <= seconds < 366 * 86_400):
@@ -195,7 +195,7 @@ class Permanent(Signal):
 
 
 class Bad(Signal):
-    """The output does not hold. A verifier returns or raises it: `return Bad("expected 2 rows, found 1")`"""
+    """The output is not valid. A verifier returns or raises it: `return Bad("expected 2 rows, found 1")`"""
 
 
 EXTRAS = {"obstore": "buckets", "httpx": "http", "pyarrow": "parquet", "SQLAlchemy": "sql"}

@@ -19,7 +19,7 @@ Key = str | int
 
 
 class State(StrEnum):
-    """What has become of an item. Where it stands is another matter: see `Item.stage`."""
+    """The state of an item. Its position is separate: see `ItemHandle.stage`."""
 
     PENDING = "pending"
     DONE = "done"

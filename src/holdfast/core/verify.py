@@ -168,19 +168,19 @@ COUNTED = frozenset(What) - {What.UNVERIFIED}
 
 
 class Finding(Plain, Value, frozen=True, kw_only=True):
-    """One thing that does not agree: the item, the file, what is wrong with it, and what to do."""
+    """One disagreement: the item, the file, what is wrong with it, and what to do."""
 
     _tells: ClassVar[str] = "what item=key number=n stage file why remedy"
 
     what: What
     why: str
     n: int | None = None
-    """The number of the item, where it is about one."""
+    """The number of the item, if the finding is about one."""
     key: Key | None = None
     stage: int | None = None
     file: str = ""
     expect: str = ""
-    """The command that puts the number of items on record, where it is about that."""
+    """The command that records the number of items, if the finding is about that number."""
 
     @property
     def remedy(self) -> str:
@@ -258,29 +258,29 @@ class Observed(Value, frozen=True, kw_only=True):
 
 
 class Reconciliation(Plain, Value, frozen=True, kw_only=True):
-    """What a batch should have, what is recorded of it and what is really there, compared."""
+    """A comparison of what a batch should contain, what is recorded, and what is really there."""
 
     batch: str
     course: BatchMode
     stopped: bool
-    """Its end came while there was work left."""
+    """Whether its end came while there was work left."""
     expected: Expected
     recorded: Recorded
     observed: Observed
     heads: str
     """A digest over the ends of all chains: the state of the batch that was compared."""
     found: Mapping[What, int]
-    """How often each kind of finding was made."""
+    """How many findings there are of each kind."""
     findings: tuple[Finding, ...] = ()
-    """The first ones, with all that is known about them."""
+    """The first findings, with all that is known about them."""
     nothing: str = ""
-    """What its source gave none of, item or row, where nobody said that this is fine."""
+    """`item` or `row` if its source gave none, and `allow_empty` was not set; else empty."""
     basis: bytes = b""
-    """What its end was decided by (`course.basis`): it is told only while that is so."""
+    """The facts that its end was decided by (`course.basis`). The end is published only while they are unchanged."""
 
     @property
     def unexplained(self) -> tuple[str, ...]:
-        """What keeps the batch from being finished, in words; nothing where every item is accounted for."""
+        """What keeps the batch from being finished, in words; empty if every item is accounted for."""
         reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
         if self.recorded.pending:
             reasons.append(f"{self.recorded.pending:,} pending")
@@ -295,26 +295,26 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
 
     @property
     def is_told(self) -> bool:
-        """Whether others hear of the end: every item that was admitted is accounted for, and there are not more of them
-        than were expected. Where there are fewer, it was stopped, and that is told."""
+        """Whether the end is published: every admitted item is accounted for, and there are no more of them than were
+        expected. If there are fewer, the end that is published is `stopped`."""
         missing = max(0, (self.expected.total or 0) - self.expected.admitted)
         others = sum(count for what, count in self.found.items() if what is not What.NEVER_CREATED)
         return self.is_ended and not others and self.found.get(What.NEVER_CREATED, 0) <= missing
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to do; there may be findings. Nothing at all is not an end."""
+        """Whether nothing is left to do; there may be findings. A batch whose source gave nothing has not ended."""
         return self.expected.read and not self.recorded.pending and not self.nothing
 
     @property
     def state(self) -> str:
-        """One word for how the batch ended, once it did, or that nothing came; else nothing."""
+        """The state in which the batch ended, or `empty`; an empty text while it can continue."""
         end = End(self.end) if self.is_ended or self.course is BatchMode.CANCELLED or self.stopped else None
         return word_of(end, empty=bool(self.nothing), findings=not self.is_explained)
 
     @property
     def end(self) -> str:
-        """How the batch ended, once it did."""
+        """How the batch ended, if it has ended."""
         if self.course is BatchMode.CANCELLED:
             return End.CANCELLED
         if self.stopped:
@@ -322,12 +322,12 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
         return End.WITH_DEAD if self.recorded.dead else End.COMPLETE
 
     def exit_code(self, tolerated: int = 0) -> int:
-        """0 if every item is accounted for and no more are dead than is tolerated, else 1."""
+        """0 if every item is accounted for and no more are dead than tolerated, else 1."""
         return 0 if self.is_explained and self.recorded.dead <= tolerated else 1
 
     @property
     def counts(self) -> dict[str, int]:
-        """Every state, and what they must sum to."""
+        """How many items are in each state, and `expected`, which they must add up to."""
         r = self.recorded
         return {"expected": self.expected.admitted, "done": r.done, "skipped": r.skipped, "dead": r.dead,
                 "cancelled": r.cancelled, "pending": r.pending}  # fmt: skip

@@ -30,5 +30,5 @@ __all__ = [
 
 
 def reach(point: str) -> None:
-    """Tell whatever is armed that a store of your own came to a fault point."""
+    """Report that a store of your own has reached a fault point: the armed hook is called."""
     faults.reach(point)

@@ -5,7 +5,7 @@ START = 1_700_000_000.0
 
 
 class ManualClock:
-    """Give it to a store as its `clock`."""
+    """A clock that moves only when told to. Pass it to a store as its `clock`."""
 
     def __init__(self, start: float = START) -> None:
         self.now = start

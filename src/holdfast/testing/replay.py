@@ -90,12 +90,12 @@ class Story(msgspec.Struct):
 
 
 def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
-    """Return the story of a batch; raises Violation or ChainBroken where it cannot be true."""
+    """Replay the journal of a batch and return its history; raises Violation or ChainBroken if that is impossible."""
     return _Teller(store, _batch(store, batch), policies).tell()
 
 
 def compare(store: Store, batch: BatchId, story: Story) -> None:
-    """Hold the story against what the store says."""
+    """Compare a replayed history with the store."""
     for row in store.items(batch, limit=EVERYTHING):
         told, place = story.items[row.n], row.place
         same = (told.stage, told.state, told.epoch, told.attempt, told.requeues) == (

@@ -64,7 +64,7 @@ HEARING = (receiver,)
 
 
 class Failure(AssertionError):
-    """A seed whose world broke a promise; its message replays it."""
+    """A simulation broke a promise; the message says how to replay its seed."""
 
 
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
@@ -73,13 +73,13 @@ def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Mem
 
 
 def on_a_bucket(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
-    """Stands for worlds on a bucket in memory: each process has a handle of its own there, and requests go wrong."""
+    """Return a store on a bucket in memory. Simulations give each process its own handle, and requests fail."""
     return BucketStore(MemoryBucket(), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
 
 
 def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
-    """Stores for simulations from the function that the suite for stores takes: each in an empty folder below `place`,
-    which is removed when the next one is made."""
+    """Return a function that makes stores for simulations, from the function that the conformance suite takes: each in
+    an empty folder below `place`, which is removed when the next one is made."""
     numbers = itertools.count()
 
     def make(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store:
@@ -94,8 +94,8 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
 
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None,
              chunks: int | None = None) -> World:  # fmt: skip
-    """Run the world of one seed and check it. Raises where a promise was broken. `chunks` are claimed in one write at
-    most, where another number is wanted than the plan has: with 1, every store tells the same story."""
+    """Run the simulation of one seed and check it. Raises if a promise was broken. `chunks` is the most that one
+    write claims, if it should differ from the plan: with 1, every store gives the same history."""
     plan = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
     plan = plan if chunks is None else msgspec.structs.replace(plan, chunks=chunks)
     world = BucketWorld(plan, trace) if make_store is on_a_bucket else World(plan, make_store, trace)
@@ -127,8 +127,8 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
 
 
 def search(seeds: Iterable[int], make_store: MakeStore = in_memory, *, store: str = "") -> Counter[str]:
-    """Run many seeds; the first failure is told with its seed and the end of its story. `store` is how the store is
-    named on the command line that replays it."""
+    """Run many seeds; the first failure is raised with its seed and the end of its trace. `store` is how the command
+    line that replays it names the store."""
     total: Counter[str] = Counter()
     for seed in seeds:
         try:

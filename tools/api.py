@@ -45,6 +45,7 @@ FOR_THE_ENGINE = {
     "Breaker": {"rule"},
     "Retry": {"policy"},
     "Segment": {"identity"},
+    "Preview": {"perform", "previewed"},
     "Report": {"of"},
     "Reconciliation": {"facts"},
 }

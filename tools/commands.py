@@ -1,4 +1,4 @@
-"""Write docs/commands.md: every command with its arguments and options, as the code has them."""
+"""The generator of docs/commands.md: every command with its arguments and options, from the code."""
 
 import sys
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ PURPOSE = {
     "Keep": "Check that a batch is finished and intact, and move data out of the store or into it.",
 }
 SHARED = ("reason", "actor", "yes", "dry_run", "store", "as_json", "help")
-"""Options that are told once, for all commands."""
+"""Options that are listed once, for all commands."""
 WORDS = {int: "N", float: "SECONDS", Path: "FILE"}
 INTRODUCTION = """# Commands
 
@@ -86,7 +86,7 @@ def _option(option: Any) -> str:
 
 
 def _choices(option: Any) -> Iterator[str]:
-    """Yield what an option may be; where that is anything of a kind, the word for it."""
+    """Yield the allowed values of an option; if any value of a type is allowed, the name of the type."""
     kind = option.type_descriptor.annotation
     if get_origin(kind) is Literal:
         yield from get_args(kind)

@@ -248,7 +248,7 @@ def test_a_report_comes_out_of_a_pickle_as_it_went_in(asked: hf.Pipeline) -> Non
     again = pickle.loads(pickle.dumps(report))
     assert (again.as_dict(), str(again), again) == (report.as_dict(), str(report), report)
     assert copy.deepcopy(report).counts == report.counts
-    with pytest.raises(hf.UsageError, match="knows no store"):
+    with pytest.raises(hf.UsageError, match="has no store"):
         next(again.results())
 
 

@@ -393,7 +393,7 @@ def test_buried_rows_are_not_counted_as_partitions(here: Path, holdfast: Command
     (here / "bad").touch()
     first = holdfast("run", "isolated.py:totals")
     assert "1 row died" in first.out
-    assert "parts    2 = 2 done + 0 skipped + 0 dead" in first.out
+    assert "items    2 partitions = 2 done + 0 skipped + 0 dead" in first.out
     assert "buried   1 row = 1 dead" in first.out
     assert "1,000 in 2 partitions" in first.out
     assert "2 of 2 partitions settled" in first.err

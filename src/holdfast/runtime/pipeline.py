@@ -38,6 +38,7 @@ from holdfast.runtime.plan import Plan
 from holdfast.runtime.recover import Recovery, preview, recover
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report.report import Report, Result
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.text import Duration
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of
@@ -70,7 +71,7 @@ class Pipeline(PipelineDefinition):
             stop_beyond: int | str | None = None,
             deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
+            progress: bool | Callable[[Figures], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), on_code_change: OnCodeChange | None = None,
             seal: bool = False, heartbeat: Duration | None = None,
@@ -107,8 +108,9 @@ class Pipeline(PipelineDefinition):
             undo: How many recorded outputs that no longer hold may be undone: a share such as `"100%"`, applied from
                 100 items on, or a number of items. Beyond that the run raises `hf.UndoRefused` and undoes nothing.
             executor: `"threads"`, `"processes"` or a `concurrent.futures.Executor`, for stages that name none.
-            progress: False for none, or a function that is called with the figures. The default is a bar in a terminal,
-                a line in a notebook, and lines on standard error elsewhere.
+            progress: False for none, or a function that is called with an `hf.Figures`, which has an `hf.StageFigures`
+                per stage, ten times a second and at the end. The default is a bar in a terminal, a line in a notebook,
+                and lines on standard error elsewhere.
             identity: `"key"`; `"content"`: the digest of the validated payload is the key; `"new"`: every item is new
                 each time it is read.
             changed: What to do if a known key comes with another payload: `"refuse"` the run, `"keep"` the stored one,

@@ -11,6 +11,10 @@ from holdfast.core.errors import UsageError
 WIDE = Context(prec=60)
 """Used instead of the context of the calling program, which may round at six digits."""
 
+GOOD, BAD, CARE, FAINT, HEAD = "color(28)", "bold color(196)", "color(130)", "dim", "bold"
+"""Styles of text: fine, wrong, needs attention, of less interest, a heading. The colors are readable on light and dark
+backgrounds, and the words beside them mean the same without color."""
+
 
 def many(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 item`, `2 items`; pass an irregular plural."""
@@ -28,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """Return the text on one line, cut to the limit."""
+    """Return the text without line ends, cut at a limit."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from holdfast.core.model import Admitted, Chunk, Counts, ItemNo, State
 from holdfast.core.settle import Settled
-from holdfast.runtime.report.status import Figures, Letters
+from holdfast.runtime.engine.stage_counts import PendingByStage, StageCounts
+from holdfast.runtime.report.status import Figures, Letters, StageFigures
 
 
 class Ledger:
@@ -48,6 +49,12 @@ class Ledger:
         self._asked = False
         self.notes: list[str] = []
         """Notes for the report."""
+        self._stages: tuple[str, ...] = ()
+        self._in_handlers: Callable[[], Sequence[int]] = tuple
+        self._by_stage: StageCounts | None = None
+        """Pending items by stage, if progress is shown and there are several stages."""
+        self._read_at = 0
+        """Attempts of other processes when these were read from the store."""
         self._begun = self._ended = 0
         """The number of writes that this run has begun, and of those it has added up."""
         self._lock = threading.Lock()
@@ -56,6 +63,8 @@ class Ledger:
         """Add outcomes that are durable."""
         with self._lock:
             self.now = self.now.plus(settled.counts)
+            if self._by_stage is not None:
+                self._by_stage.add(settled)
         for group in settled.advanced:
             self.adopted += len(group.items) if group.adopted else 0
         if self._redriven:
@@ -64,6 +73,17 @@ class Ledger:
             self.rewound += a.outcome == "rewind"
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
+
+    def count_stages(self, names: Sequence[str], in_handlers: Callable[[], Sequence[int]],
+                     pending: PendingByStage | None = None) -> None:  # fmt: skip
+        """Count by stage as well. `in_handlers` returns how many items are in the handlers of each stage; `pending` has
+        the items that were pending before the run."""
+        self._stages, self._in_handlers = tuple(names), in_handlers
+        self._by_stage = StageCounts()
+        if pending is not None:
+            self._by_stage.replace(pending)
+        elif any(chunk.pending for chunk in self.began_with):
+            self._by_stage.is_estimate = True
 
     def count_rows(self, before: int, expected: Callable[[], int | None] = lambda: None,
                    letters: Letters | None = None, redriven: frozenset[int] = frozenset()) -> None:  # fmt: skip
@@ -124,20 +144,27 @@ class Ledger:
         with self._lock:
             self._ended += 1
 
-    def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False) -> None:
-        """Take over the batch as the store has it: everything that was neither there before nor done by this run was
-        done by other processes. Nothing is taken over if this run wrote meanwhile, because its own write would be
-        counted as theirs."""
+    def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False,
+            read_pending: Callable[[Sequence[Chunk]], PendingByStage] | None = None) -> None:  # fmt: skip
+        """Take in the batch as the store has it: what neither was there before nor is the work of this run is the work
+        of others. Nothing is taken in if this run wrote meanwhile: what it wrote would be taken for theirs."""
         ended = self._ended
         chunks = look()
         whole = Counts()
         for chunk in chunks:
             whole = whole.plus(chunk.counts)
+        by_others = whole.attempts - self.before.attempts - self.now.attempts
+        is_alone = not self.began_with and not by_others
+        has_news = not is_alone if is_last else by_others != self._read_at and self._begun == ended
+        pending = read_pending(chunks) if read_pending is not None and has_news else None
         with self._lock:
             if self._begun != ended and not is_last:
                 return
             self.elsewhere = _at_least_nothing(whole.minus(self.before).minus(self.now))
             self.admitted = max(self.admitted, sum(chunk.size for chunk in chunks))
+            if pending is not None and self._by_stage is not None and not (is_alone and pending.is_estimate):
+                self._by_stage.replace(pending)
+                self._read_at = by_others
 
     def figures(self) -> Figures:
         self._ask_for_rows()
@@ -161,7 +188,21 @@ class Ledger:
                 self._rows_expected,
                 self.letters,
                 self.careful,
+                self._stage_figures(),
             )
+
+    def _stage_figures(self) -> tuple[StageFigures, ...]:
+        """Return the figures of every stage; the lock is held."""
+        if self._by_stage is None:
+            return ()
+        whole = self.before.plus(self.now).plus(self.elsewhere)
+        pending = self.admitted - whole.settled
+        at, is_estimate = self._by_stage.of(pending, len(self._stages)), self._by_stage.is_estimate and pending > 0
+        found, behind = list[StageFigures](), self.admitted
+        for name, here, begun in zip(self._stages, at, self._in_handlers(), strict=True):
+            behind -= here
+            found.append(StageFigures(name, behind, min(here, begun), max(0, here - begun), is_estimate=is_estimate))
+        return tuple(found)
 
     def _ask_for_rows(self) -> None:
         if self.counts_rows and self.ingested and not self._asked:

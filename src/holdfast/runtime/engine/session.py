@@ -25,6 +25,7 @@ from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.progress import Progress
 from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.stage_counts import read_pending
 from holdfast.runtime.engine.stages import StageDriver, open_stages
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, successes
 from holdfast.runtime.engine.worker import Worker, look_for_blame
@@ -95,7 +96,7 @@ class Session:
                 worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
                 role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
                 worker.serve(role)
-                self._show_progress(batch, ends)
+                self._show_progress(batch, stages, ends)
                 heartbeat.start()
                 ends.callback(heartbeat.stop)
                 ends.callback(self._join, role)
@@ -138,12 +139,21 @@ class Session:
         ends.callback(gate.close)
         return gate
 
-    def _show_progress(self, batch: Batch, ends: ExitStack) -> None:
-        if self.options.progress is not False:
-            progress = Progress(batch.name, self.ledger, self.options.progress, lambda: self.store.chunks(batch.id),
-                                dear=not self.store.capabilities.one_clock)  # fmt: skip
-            progress.start()
-            ends.callback(progress.stop)
+    def _show_progress(self, batch: Batch, stages: Sequence[StageDriver], ends: ExitStack) -> None:
+        if self.options.progress is False:
+            return
+        is_dear, chunks = not self.store.capabilities.one_clock, self.ledger.began_with
+        has_several = len(stages) > 1 and not is_dear
+        read = partial(read_pending, self.store, batch) if has_several else None
+        pending = None
+        with suppress(HoldfastError):  # the run itself reports trouble with the store
+            pending = read(chunks) if read is not None and any(chunk.pending for chunk in chunks) else None
+        names = [stage.stage.name for stage in stages]
+        self.ledger.count_stages(names, lambda: [stage.in_handlers for stage in stages], pending)
+        progress = Progress(batch.name, self.ledger, self.options.progress, lambda: self.store.chunks(batch.id),
+                            dear=is_dear, read_pending=read)  # fmt: skip
+        progress.start()
+        ends.callback(progress.stop)
 
     def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
         """Report progress in rows for a scan; rows that were buried are items, but not partitions."""

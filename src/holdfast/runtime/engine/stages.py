@@ -152,6 +152,13 @@ class StageDriver:
         oldest = min((work.started for work in self.active.values() if work.is_slow(math.inf)), default=math.inf)
         return oldest + SLOW_SECONDS - clock()
 
+    @property
+    def in_handlers(self) -> int:
+        """The items that were handed over and have not come back; read by the thread that shows progress."""
+        inline = self.control.inline
+        here = [] if inline is None or inline.stage != self.index else [inline]
+        return sum(len(work.items) - work.came_back for work in [*self.active.values(), *here])
+
     # -- finishing ------------------------------------------------------------------------------------------------
 
     def forget(self, work: Assignment) -> None:

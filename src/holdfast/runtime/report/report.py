@@ -22,7 +22,7 @@ from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.statistics import read_savings
 from holdfast.runtime.report.status import Figures
-from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause_command, usd, when
+from holdfast.runtime.text import command, in_words, many, naming_store, one_line, printable, unpause_command, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
 
@@ -67,8 +67,7 @@ class Kinds:
     def lines(self) -> list[str]:
         """Return the lines for the report."""
         sums = " + ".join(f"{self.items.get(name, 0):,} {name}" for name in STATES)
-        label = "items" if self.noun == "item" else "parts"
-        found = [f"  {label}    {self.count:,} = {sums}"]
+        found = [f"  items    {f'{self.count:,}' if self.noun == 'item' else many(self.count, self.noun)} = {sums}"]
         if self.rows:
             told = " + ".join(f"{count:,} {name}" for name, count in self.rows.items())
             found.append(f"  buried   {many(sum(self.rows.values()), 'row')} = {told}")
@@ -110,7 +109,8 @@ def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
         yield Result(record.key, value_of(stage, outputs[0], name, record), record.n)
 
 
-DEAD_SHOWN = 20
+DEAD_SHOWN, REASON_SHOWN, NOTE_SHOWN = 20, 400, 4_000
+"""Dead letters in a report; characters of a reason, and of a finding or a note, in one line of its text."""
 SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
 """The most entries and items that are read to sum up exactly what a run did not have to do again."""
 
@@ -290,13 +290,15 @@ class Report(Plain):
             lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
         if c.pending:
             lines.append("  left     " + ", ".join(self._left()))
-        lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
+        lines += [
+            f"  dead     {d.key!r} at {d.stage}: {d.code}: {one_line(d.reason, REASON_SHOWN)}" for d in self.dead[:5]
+        ]
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
-        lines += [f"  finding  {_about(f)}{f.why}" for f in findings[:5]]
-        lines += [f"  hook     {failed}" for failed in self.failed_hooks]
-        lines += [f"  note     {warning}" for warning in self.warnings]
+        lines += [f"  finding  {one_line(_about(f) + f.why, NOTE_SHOWN)}" for f in findings[:5]]
+        lines += [f"  hook     {one_line(failed, NOTE_SHOWN)}" for failed in self.failed_hooks]
+        lines += [f"  note     {one_line(warning, NOTE_SHOWN)}" for warning in self.warnings]
         return printable(self._pasteable("\n".join(lines)))
 
     def _pasteable(self, text: str) -> str:
@@ -329,7 +331,7 @@ class Report(Plain):
 
     @staticmethod
     def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
-        """Return how a batch stands, without a run."""
+        """Return the report of a batch, without a run."""
         named = lookup.batch_named(pipeline.store, batch)
         return make(pipeline, pipeline.store, named, run=None, reason="", tolerated=0)
 

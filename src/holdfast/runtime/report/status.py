@@ -273,23 +273,28 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> HeldChu
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a run at one moment, for display."""
+    """A moment of a run, as `run(progress=…)` passes it to a function: counts of the batch, and of every stage."""
 
     before: Counts
+    """Items that were settled before this run, less those that it sent back."""
     now: Counts
+    """Items that this run settled, with its attempts and its money."""
     admitted: int
     """Items of the batch so far."""
     added: int
     """Items that this run admitted."""
     known: int
+    """Items of the source that the batch had already."""
     seconds: float
+    """Seconds since the run began."""
     ingested: bool
+    """Whether the source has been read to its end."""
     rewound: int = 0
     """Items that this run sent back."""
     elsewhere: Counts = field(default_factory=Counts)
-    """The work of other processes since the run began, as far as known."""
+    """Items that other processes settled since the run began, as far as this run has read it."""
     looking: str = ""
-    """The progress of the recheck, while there is one."""
+    """The progress of the check of recorded outputs, while it runs."""
     paused: tuple[str, ...] = ()
     """Stages whose breaker is open."""
     adopted: int = 0
@@ -299,29 +304,51 @@ class Figures:
     rows: int = 0
     """Rows of a scan that this run handled."""
     counts_rows: bool = False
-    """True if the items are partitions of a source, so that progress is counted in rows."""
+    """Whether the items are partitions of a scan, whose progress is counted in rows."""
     rows_expected: int | None = None
-    """The number of rows in all, if known."""
+    """The number of rows in all, if it is known."""
     letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
-    """The items of a scan that are not partitions."""
+    """The items of a scan that are buried rows, not partitions."""
     careful: str = ""
-    """Why no more is claimed than can be started at once, if that is so."""
+    """The reason why no more items are claimed than can be started at once, while that is so."""
+    stages: tuple["StageFigures", ...] = ()
+    """The stages in their order."""
 
     @property
     def whole(self) -> Counts:
-        """The whole batch: earlier work, the work of this run, and that of other processes."""
+        """The whole batch: before this run, by this run, and by other processes."""
         return self.before.plus(self.now).plus(self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """Buried rows of a scan, which are items but not partitions."""
+    """Rows of a scan that were buried: items that are not partitions."""
 
     count: int = 0
     settled: int = 0
     dead: int = 0
     done_now: int = 0
-    """Rows that were redriven and done by this run."""
+    """Redriven rows that this run has done."""
 
     def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
         return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """A stage at a moment of a run. Items that have not come to it yet are in none of its counts; those behind
+    the last stage are the settled items of the batch."""
+
+    name: str
+    behind: int
+    """Items that need this stage no more: they passed it, or they are settled."""
+    running: int
+    """Items that are in handlers of this stage in this process."""
+    waiting: int
+    """Other items at this stage: ready, waiting for a retry, held by another process, or handled and not committed."""
+    rate: float = 0.0
+    """Items per second that came behind it lately."""
+    seconds_left: float | None = None
+    """Seconds until no item needs this stage, at that rate; None if it is 0, or the source is still read."""
+    is_estimate: bool = False
+    """Whether the split between stages is estimated: too many items were pending before the run to count them all."""

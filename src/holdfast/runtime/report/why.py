@@ -45,7 +45,7 @@ def row_fields(item: StoredItem) -> list[tuple[str, str]]:
     """Return the row of a dead letter field by field, then its place in the source; nothing if it cannot be read."""
     try:
         plain = canonical.decode(item.payload)
-        return [*_row(plain), ("stood", _place(plain))]
+        return [*_row(plain), ("place", _place(plain))]
     except (HoldfastError, msgspec.DecodeError, KeyError, TypeError):
         return []  # damaged, or truncated: it is shown as it is
 

@@ -26,6 +26,7 @@ from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.report.report import Report
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
@@ -275,7 +276,7 @@ class Scan(SourceWalk):
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, accept_source: str | None = None,
+            progress: bool | Callable[[Figures], None] | None = None, accept_source: str | None = None,
             heartbeat: Duration | None = None, on_code_change: OnCodeChange | None = None,
             budget: Budget | None = None, signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> ScanReport:  # fmt: skip
@@ -290,7 +291,7 @@ class Scan(SourceWalk):
             deadline: The end of this run: a time from now, or an aware `datetime`. Run again to continue.
             lease: How long a claim lasts if this process dies and no other process can see that.
             executor: `"threads"`, `"processes"` or a `concurrent.futures.Executor`.
-            progress: False for none, or a function that is called with the figures.
+            progress: False for none, or a function that is called with an `hf.Figures`.
             accept_source: A reason: continue although the source has changed.
             heartbeat: How often leases are renewed; by default three times per lease.
             on_code_change: What to do if the handler has changed: `"keep"` the work done, or `"refuse"`.

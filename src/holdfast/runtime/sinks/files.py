@@ -124,7 +124,7 @@ class Files:
         return None
 
     def observe(self, place: Provenance, *, is_text: bool = False) -> Evidence | None:
-        """Evidence of what stands under the final name now, whoever wrote it."""
+        """Evidence of the file that has the final name now, no matter what wrote it."""
         final = self.template.path(place)
         try:
             with self._at(final).open("rb") as file:
@@ -261,7 +261,7 @@ class Files:
         return names.pattern(self.template, batch, stage)
 
     def count(self, batch: str, stage: str) -> int:
-        """Return how many files stand where those of a stage of a batch do, be they ours or not."""
+        """Return how many files have names of a stage of a batch, ours or not."""
         return names.count_files(str(self._base), self.pattern(batch, stage))
 
     def named_alike(self, batch: str, stage: str) -> Iterator[str]:

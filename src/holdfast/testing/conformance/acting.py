@@ -65,7 +65,7 @@ def the_same_act_sent_again_changes_nothing_though_its_item_came_round(kit: Kit)
     assert kit.store.act(act) == []
     assert kit.everything() == before
     decided = msgspec.structs.replace(act, id=kit.new_id())
-    assert kit.store.act(decided) == [2], "whoever decides it again is heard"
+    assert kit.store.act(decided) == [2], "decided again, it lands"
     kit.check()
 
 

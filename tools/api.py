@@ -1,4 +1,4 @@
-"""Write docs/api.md: every public name with its signature and its docstring, as the code has them."""
+"""The generator of docs/api.md: every public name with its signature and its docstring, as the code has them."""
 
 import ast
 import enum

@@ -79,19 +79,19 @@ def agrees(book: hf.Pipeline, figures: hf.Figures) -> None:
     at = Counter(each.place.stage for each in each_item(book.store, batch.id, state=State.PENDING))
     total = sum(each.size for each in book.store.chunks(batch.id))
     assert figures.admitted == total
-    settled, behind = sum(each.counts.settled for each in book.store.chunks(batch.id)), total
+    settled, passed = sum(each.counts.settled for each in book.store.chunks(batch.id)), total
     for n, stage in enumerate(figures.stages):
-        behind -= at[n]
-        assert (stage.behind, stage.waiting, stage.running) == (behind, at[n], 0), stage
+        passed -= at[n]
+        assert (stage.passed, stage.waiting, stage.running) == (passed, at[n], 0), stage
         assert not stage.is_estimate
-    assert figures.stages[-1].behind == figures.whole.settled == settled
+    assert figures.stages[-1].passed == figures.whole.settled == settled
 
 
-def test_at_the_end_every_item_is_behind_every_stage(restart: Restart) -> None:
+def test_at_the_end_every_item_is_past_every_stage(restart: Restart) -> None:
     book, watch = restart(Book()), Watcher()
     report = run(book, range(200), progress=watch)
     assert (report.counts.done, report.counts.dead, report.counts.skipped) == (196, 2, 2)
-    assert [(stage.name, stage.behind) for stage in watch.last.stages] == [
+    assert [(stage.name, stage.passed) for stage in watch.last.stages] == [
         ("ocr", 200),
         ("correct", 200),
         ("index", 200),
@@ -103,7 +103,7 @@ def test_items_that_are_left_are_counted_at_their_stage(restart: Restart) -> Non
     book, watch = restart(Book(defer=range(50, 90))), Watcher()
     report = run(book, range(200), progress=watch, deadline="1s")
     assert report.counts.pending == 40
-    assert [stage.behind for stage in watch.last.stages] == [200, 160, 160]
+    assert [stage.passed for stage in watch.last.stages] == [200, 160, 160]
     agrees(book, watch.last)
 
 
@@ -118,7 +118,7 @@ def test_a_rerun_begins_where_the_items_are(restart: Restart) -> None:
     run(restart(Book(defer=range(50, 90))), range(200), deadline="1s")
     book, watch = restart(Book(defer=range(50, 90))), Watcher()
     run(book, range(200), progress=watch, deadline="1s")
-    assert {tuple(stage.behind for stage in each.stages) for each in watch.seen} == {(200, 160, 160)}
+    assert {tuple(stage.passed for stage in each.stages) for each in watch.seen} == {(200, 160, 160)}
     agrees(book, watch.last)
 
 
@@ -178,8 +178,8 @@ def test_the_counts_of_a_stage_add_up_at_every_moment(restart: Restart) -> None:
     for figures in watch.seen:
         behind = figures.admitted
         for stage in figures.stages:
-            assert stage.behind + stage.running + stage.waiting == behind
-            behind = stage.behind
+            assert stage.passed + stage.running + stage.waiting == behind
+            behind = stage.passed
 
 
 def test_what_a_handler_holds_is_in_its_stage(restart: Restart) -> None:
@@ -201,7 +201,7 @@ def test_what_a_handler_holds_is_in_its_stage(restart: Restart) -> None:
             freed.set()
 
     assert run(restart(define), range(20), progress=seen).is_complete
-    assert [stage.behind for stage in watch.last.stages] == [20, 20]
+    assert [stage.passed for stage in watch.last.stages] == [20, 20]
 
 
 # -- the counts behind it ---------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_of_very_many_pending_items_the_split_is_an_estimate(restart: Restart, m
     watch = Watcher()
     run(restart(Book(defer=range(50, 90))), range(200), progress=watch, deadline="1s")
     assert all(stage.is_estimate for stage in watch.last.stages)
-    assert [stage.behind for stage in watch.last.stages] == [200, 160, 160]
+    assert [stage.passed for stage in watch.last.stages] == [200, 160, 160]
     assert all("~" in each for each in stage_sentences(watch.last))
 
 
@@ -286,8 +286,8 @@ def test_a_log_line_has_the_figures_of_every_stage(capsys: pytest.CaptureFixture
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     assert line.endswith(
-        "; ocr 301 behind, 16 in it, 130 waiting, 60/s, 2.4 s left"
-        "; correct 212 behind, 9 in it, 80 waiting, 4.1/s, 57.0 s left\n"
+        "; ocr 301 passed, 16 running, 130 waiting, 60/s, 2.4 s left"
+        "; correct 212 passed, 9 running, 80 waiting, 4.1/s, 57.0 s left\n"
     )
 
 
@@ -325,8 +325,8 @@ def test_the_bar_on_eighty_columns() -> None:
     assert screen(80, BUSY, no_color=True, color_system=None) == [
         "moby-dick  ━━━━━━━━━━━━━━                  212 of 447  0:00:00",
         "  109 before · 0/s · $2.31 · 3 dead · correct paused",
-        "  ocr      301 behind  16 in it  130 waiting   60/s   2.4 s left",
-        "  correct  212 behind   9 in it   80 waiting  4.1/s  57.0 s left",
+        "  ocr      301 passed  16 running  130 waiting   60/s   2.4 s left",
+        "  correct  212 passed   9 running   80 waiting  4.1/s  57.0 s left",
     ]
 
 
@@ -336,8 +336,8 @@ def test_the_bar_on_two_hundred_columns() -> None:
             "moby-dick  ━━━━━━━━━━━━━━                  212 of 447"
             "  109 before · 0/s · $2.31 · 3 dead · correct paused  0:00:00"
         ),
-        "  ocr      301 behind  16 in it  130 waiting   60/s   2.4 s left",
-        "  correct  212 behind   9 in it   80 waiting  4.1/s  57.0 s left",
+        "  ocr      301 passed  16 running  130 waiting   60/s   2.4 s left",
+        "  correct  212 passed   9 running   80 waiting  4.1/s  57.0 s left",
     ]
 
 

@@ -266,8 +266,8 @@ def partitions(name: str, seen: "Sequence[PartitionStatus]") -> Any:
     if len(seen) > PARTS_SHOWN:
         more = f"and {len(seen) - PARTS_SHOWN:,} more: {command('cursor show', name)}"
         rows.append(("…", *([""] * (4 if has_share else 3)), more, ""))
-    headers = ["partition", "state", *(["behind it"] if has_share else []), "rows", "rate", "cursor", "lag"]
-    return render.table(headers, rows, right=["rows", "rate"], whole=["partition", "state", "behind it"])
+    headers = ["partition", "state", *(["read"] if has_share else []), "rows", "rate", "cursor", "lag"]
+    return render.table(headers, rows, right=["rows", "rate"], whole=["partition", "state", "read"])
 
 
 def _bar(each: "PartitionStatus") -> Text:

@@ -146,8 +146,9 @@ class Ledger:
 
     def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False,
             read_pending: Callable[[Sequence[Chunk]], PendingByStage] | None = None) -> None:  # fmt: skip
-        """Take in the batch as the store has it: what neither was there before nor is the work of this run is the work
-        of others. Nothing is taken in if this run wrote meanwhile: what it wrote would be taken for theirs."""
+        """Take over the batch as the store has it: everything that was neither there before nor done by this run was
+        done by other processes. Nothing is taken over if this run wrote meanwhile, because its own write would be
+        counted as theirs."""
         ended = self._ended
         chunks = look()
         whole = Counts()
@@ -198,10 +199,10 @@ class Ledger:
         whole = self.before.plus(self.now).plus(self.elsewhere)
         pending = self.admitted - whole.settled
         at, is_estimate = self._by_stage.of(pending, len(self._stages)), self._by_stage.is_estimate and pending > 0
-        found, behind = list[StageFigures](), self.admitted
+        found, passed = list[StageFigures](), self.admitted
         for name, here, begun in zip(self._stages, at, self._in_handlers(), strict=True):
-            behind -= here
-            found.append(StageFigures(name, behind, min(here, begun), max(0, here - begun), is_estimate=is_estimate))
+            passed -= here
+            found.append(StageFigures(name, passed, min(here, begun), max(0, here - begun), is_estimate=is_estimate))
         return tuple(found)
 
     def _ask_for_rows(self) -> None:

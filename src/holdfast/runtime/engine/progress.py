@@ -98,17 +98,17 @@ class StageRates:
         """Return the figures with the rate of every stage, and the time that it needs at that rate."""
         if not figures.stages:
             return figures
-        self._seen.append((now, tuple(stage.behind for stage in figures.stages)))
+        self._seen.append((now, tuple(stage.passed for stage in figures.stages)))
         since, before = self._seen[0]
         took = now - since
-        rates = [(stage.behind - then) / took if took > 0 else 0.0
+        rates = [(stage.passed - then) / took if took > 0 else 0.0
                  for stage, then in zip(figures.stages, before, strict=True)]  # fmt: skip
         measured = [_with_rate(*each, figures) for each in zip(figures.stages, rates, strict=True)]
         return replace(figures, stages=tuple(measured))
 
 
 def _with_rate(stage: StageFigures, rate: float, figures: Figures) -> StageFigures:
-    left = figures.admitted - stage.behind
+    left = figures.admitted - stage.passed
     knows = rate > 0 and left > 0 and figures.ingested
     return replace(stage, rate=max(0.0, rate), seconds_left=left / rate if knows else 0.0 if not left else None)
 
@@ -187,7 +187,7 @@ def shown_stages(figures: Figures, most: int) -> list[StageFigures]:
 
 def _stage_facts(stage: StageFigures) -> list[str]:
     about = "~" if stage.is_estimate else ""
-    facts = [f"{about}{stage.behind:,} behind", f"{stage.running:,} in it", f"{about}{stage.waiting:,} waiting",
+    facts = [f"{about}{stage.passed:,} passed", f"{stage.running:,} running", f"{about}{stage.waiting:,} waiting",
              per_second(stage.rate)]  # fmt: skip
     return [*facts, f"{in_words(stage.seconds_left)} left"] if stage.seconds_left else facts
 
@@ -331,10 +331,10 @@ class Picture:
         for _ in range(5):
             table.add_column(justify="right", no_wrap=True)
         for stage in shown:
-            behind, running, waiting, rate, *left = _stage_facts(stage)
+            passed, running, waiting, rate, *left = _stage_facts(stage)
             style = CARE if stage.name in figures.paused else ""
             name = Text(f"  {printable(stage.name)}", style=style)
-            table.add_row(name, behind, running, waiting, rate, *(left or [""]))
+            table.add_row(name, passed, running, waiting, rate, *(left or [""]))
         yield table
         if len(shown) < len(figures.stages):
             yield Text(f"  … and {len(figures.stages) - len(shown):,} more stages", style=FAINT)

@@ -336,18 +336,18 @@ class Letters:
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """A stage at a moment of a run. Items that have not come to it yet are in none of its counts; those behind
+    """A stage at one moment of a run. Items that have not reached it are in none of its counts; those that passed
     the last stage are the settled items of the batch."""
 
     name: str
-    behind: int
+    passed: int
     """Items that need this stage no more: they passed it, or they are settled."""
     running: int
     """Items that are in handlers of this stage in this process."""
     waiting: int
     """Other items at this stage: ready, waiting for a retry, held by another process, or handled and not committed."""
     rate: float = 0.0
-    """Items per second that came behind it lately."""
+    """Items per second that passed it lately."""
     seconds_left: float | None = None
     """Seconds until no item needs this stage, at that rate; None if it is 0, or the source is still read."""
     is_estimate: bool = False

@@ -229,7 +229,7 @@ class Report(Plain):
 
     @property
     def exit_code(self) -> int:
-        """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
+        """0: complete and reconciled. 1: ended in part, with findings, or with more dead letters than tolerated. 75:
         run again to continue."""
         if self.state in (FINDINGS, EMPTY) or self.state in FINAL:
             return 1

@@ -1,11 +1,14 @@
 """`hf.open`: everything that the command can do, from Python."""
 
 import json
+import math
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 import holdfast as hf
 
@@ -133,6 +136,32 @@ def test_dead_letters_are_redriven_discarded_and_resolved(store: hf.StoreHandle)
     assert batch.item("bad-2").state == "pending"
     with pytest.raises(hf.UsageError, match="by their keys or by a code"):
         batch.dead("a", code="b")
+
+
+class Page(BaseModel):
+    text: str = Field(alias="Text")
+    score: float | None = None
+    day: date = date(2026, 1, 2)
+
+
+def test_an_output_by_hand_is_encoded_like_that_of_a_handler(tmp_path: Path) -> None:
+    book = hf.Pipeline("book", store=tmp_path / "state.db")
+
+    @book.stage
+    def read(n: int) -> Page:
+        raise hf.Permanent("blank")
+
+    book.run([1, 2], progress=False, tolerate="100%")
+    with hf.open(book.store) as store:
+        batch = store["book"]
+        for output in (math.nan, {"Text": "x", "score": math.inf}, Page(Text="x", score=math.nan), object()):
+            with pytest.raises(hf.UsageError, match="cannot be written as JSON"):
+                batch.resolve(1, output=output, reason=WHY)
+        with pytest.raises(hf.UsageError, match="not both"):
+            batch.resolve(1, output="x", raw_output=b'"x"', reason=WHY)
+        batch.resolve(1, output=Page(Text="x"), reason=WHY)
+        batch.resolve(2, output={"text": "y", "day": date(2026, 2, 3)}, pipeline=book, reason=WHY)
+    assert [each.output.text for each in book.results()] == ["x", "y"]
 
 
 def test_a_batch_is_steered(store: hf.StoreHandle) -> None:

@@ -97,6 +97,22 @@ def test_items_are_read_by_state_and_stage(store: hf.StoreHandle) -> None:
         batch.items(stage="rite")
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 23, "9" * 5_000, "-1", "\u0661"])
+def test_a_number_that_is_none_is_not_found(store: hf.StoreHandle, number: str) -> None:
+    with pytest.raises(hf.UsageError, match="has no item"):
+        store["letters"].item(f"#{number}")
+    with pytest.raises(hf.UsageError, match="has no stage"):
+        store["letters"].items(stage=number)
+
+
+def test_a_stage_that_is_not_a_whole_number_is_not_found(store: hf.StoreHandle) -> None:
+    stages: tuple[Any, ...] = (1.5, -1, 10**30)
+    for stage in stages:
+        with pytest.raises(hf.UsageError, match="has no stage"):
+            store["letters"].items(stage=stage)
+    assert len(list(store["letters"].items(stage=0))) == 2
+
+
 def test_an_item_tells_its_story(store: hf.StoreHandle) -> None:
     item = store["letters"].item("bad-1")
     assert (item.state, item.stage, item.code, item.attempts, item.number) == ("dead", "read", "bad-1", 1, 1)
@@ -269,6 +285,14 @@ def test_a_plan_is_that_of_the_pipeline(store: hf.StoreHandle, tmp_path: Path) -
     letters.stage(name="read")(lambda letter: letter)
     letters.stage(name="write")(lambda letter: letter)
     assert store["letters"].plan(letters, items=["c"], on_code_change="keep").count("run") == 1
+
+
+@pytest.mark.parametrize("folder", ["", ".", "here"])
+def test_the_doctor_is_not_sent_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(hf.UsageError, match="is a directory: name the file of the store"):
+        hf.doctor(folder)
 
 
 def test_the_doctor_looks_at_a_place(tmp_path: Path) -> None:

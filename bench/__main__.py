@@ -20,7 +20,7 @@ from bench.summary import Summary, summarise
 from bench.table import show
 
 ROUNDS, QUICK_ROUNDS = 5, 2
-PLAIN_WIDTH = 140  # where there is no terminal to ask
+PLAIN_WIDTH = 140  # without a terminal
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     for summary in page.load(options.load) if options.load else run(options, console):
         summaries.append(summary)
         show(console, summary)
-        if options.json:  # case by case: what was measured stays when a later case is interrupted
+        if options.json:  # case by case: figures survive the interruption of a later case
             page.save(options.json, summaries)
         if options.write:
             page.write(options.docs, [summary])
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, console: Console) -> Iterator[Summary]:
 
 @contextmanager
 def saying(console: Console) -> Iterator[Say]:
-    """What is measured right now: a moving line on a terminal, plain lines elsewhere."""
+    """Report what is being measured: a moving line on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         yield partial(print, file=sys.stderr, flush=True)
         return
@@ -97,7 +97,7 @@ def measured(name: str, size: Size, options: argparse.Namespace, machine: Machin
 
 
 def missed(summaries: list[Summary]) -> list[str]:
-    """A line for each goal that was missed, or that could not be measured."""
+    """Return a line for each goal that was missed, or that could not be measured."""
     return [
         f"{summary.case}: {verdict.says}: {'not measured' if verdict.met is None else f'missed {verdict.bound}'}"
         for summary in summaries

@@ -1,10 +1,10 @@
-"""The command that holds this tree against an earlier revision: every probe of Holdfast in both, in alternating rounds.
+"""The command that compares this tree with an earlier revision: every probe of Holdfast in both, in alternating rounds.
 
     python -m bench.against REVISION [--only CASE] [--rounds 9]
 
-Each side runs its own harness in its own tree. A round runs both, and the next one in the other order; what counts is
-the ratio within a round, so that a slow minute of the machine slows both. Shown is the median of the ratios with the
-interval that holds the true median in 96 of 100 cases (of nine rounds: from the second to the eighth).
+Each side runs its own harness in its own tree. A round runs both, and the next one in the other order; the result is
+the ratio within a round, so that a slow minute of the machine slows both. The table shows the median of the ratios with
+the interval that contains the true median in 96 of 100 cases (of nine rounds: from the second to the eighth).
 """
 
 import argparse
@@ -33,7 +33,7 @@ from bench.measure import PREPARED_SEED, folder, last_line
 ROUNDS = 9
 TREES = ROOT / "build" / "against"
 BY_HAND = ("bare", "floor", "hand-written", "script", "naive", "atomic", "by hand")
-"""How the labels of what Holdfast is held against begin."""
+"""Prefixes of the labels of what Holdfast is compared with."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one process took."""
+    """The cost of one process."""
 
     seconds: float
     cpu: float
@@ -91,13 +91,13 @@ def tree_of(revision: str) -> Path:
 
 
 def git(*arguments: str) -> bytes:
-    """Return what git answers."""
+    """Return the output of git."""
     command = [shutil.which("git") or "git", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
 
 
 def chosen(names: Sequence[str], size: Size) -> Iterator[tuple[str, Probe]]:
-    """Yield the probes of Holdfast itself; those under strace are counted elsewhere, not timed."""
+    """Yield the probes of Holdfast itself, except those under strace, which are counted, not timed."""
     for name in names:
         for probe in CASES[name](size).probes:
             if probe.peer is None and not probe.traced and callable(probe.run) and not probe.label.startswith(BY_HAND):
@@ -105,7 +105,7 @@ def chosen(names: Sequence[str], size: Size) -> Iterator[tuple[str, Probe]]:
 
 
 def measured(probe: Probe, before: Path, rounds: int) -> Ratios | str:
-    """Return the ratios of all rounds; or why there are none."""
+    """Return the ratios of all rounds, or why there are none."""
     found = Ratios()
     try:
         with folder() as old, folder() as new:
@@ -136,7 +136,7 @@ def cost_of(tree: Path, probe: Probe, prepared: Path, turn: int) -> Cost:
 
 
 def run(tree: Path, function: object, probe: Probe, place: Path, seed: int) -> Reading | None:
-    """Call a function of a tree's own harness in a process of its own."""
+    """Call a function of a tree's own harness in a separate process."""
     module, name = function.__module__, function.__qualname__  # type: ignore[attr-defined]
     with folder() as desk:
         answer = desk / "reading.json"

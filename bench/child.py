@@ -1,4 +1,4 @@
-"""The process of one reading: calls one function, adds its own peak of memory, writes the reading as JSON.
+"""The process of one reading: calls one function, adds its own peak memory, writes the reading as JSON.
 
 Only the standard library is imported: this module also runs in the environments of the peers.
 """
@@ -16,7 +16,7 @@ from bench.case import Reading
 
 def main(function: str, place: str, answer: str, arguments: str) -> None:
     reading = call(function, Path(place), **json.loads(arguments))
-    if reading is None:  # a preparation: nothing to tell
+    if reading is None:  # a preparation has no reading
         return
     reading.peak_mb = peak_mb()
     Path(answer).write_text(json.dumps(asdict(reading)), encoding="utf-8")
@@ -29,7 +29,7 @@ def call(function: str, place: Path, **arguments: Any) -> Reading | None:
 
 
 def peak_mb() -> float:
-    """The kernel's ru_maxrss also counts the parent's memory before exec; VmHWM does not."""
+    """Return the peak memory from VmHWM: the kernel's ru_maxrss also counts the parent's memory before exec."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))

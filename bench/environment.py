@@ -1,7 +1,7 @@
-"""The environments of the peers: made on demand below build/peers, with uv where it can be had, else with venv and pip.
+"""The environments of the peers: created on demand below build/peers, with uv if available, else with venv and pip.
 
-An environment is made anew when its requirements or the Python change. One that cannot be made is a failure with a
-reason, which stands in the table.
+An environment is created again when its requirements or the Python change. If it cannot be created, the table shows
+that failure with its reason.
 """
 
 import platform
@@ -17,11 +17,11 @@ HOMES = ROOT / "build" / "peers"
 
 
 class PeerMissingError(Exception):
-    """The environment of a peer could not be made; the message says why."""
+    """The environment of a peer could not be created; the message tells why."""
 
 
 def python_of(peer: str) -> Path:
-    """The interpreter of a peer's environment, which is made if need be."""
+    """Return the interpreter of a peer's environment, which is created if needed."""
     home, wanted = HOMES / peer, f"Python {platform.python_version()}\n{requirements(peer).read_text(encoding='utf-8')}"
     stamp = home / "made-of.txt"
     if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
@@ -31,7 +31,7 @@ def python_of(peer: str) -> Path:
 
 
 def version_of(peer: str, package: str | None = None) -> str:
-    """The pinned version of the peer."""
+    """Return the pinned version of the peer."""
     pin = re.search(rf"^{package or peer}==(\S+)", requirements(peer).read_text(encoding="utf-8"), re.MULTILINE)
     assert pin, f"{peer} is not pinned"
     return pin[1]
@@ -67,7 +67,7 @@ def make(peer: str, home: Path) -> None:
 
 
 def trouble(command: list[str]) -> str | None:
-    """The last line of a command that failed, or None."""
+    """Return the last line of a command that failed, or None."""
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The floor: result rows into SQLite, durably, and nothing else. No library on this driver can be faster."""
+"""The floor: durable result rows in SQLite, and nothing else. No library on this driver can be faster."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ Row = tuple[int, str, bytes]
 
 
 def bare_loop(place: Path, seed: int, count: int) -> Reading:  # noqa: ARG001  every probe is called alike
-    """JSON in, JSON out, nothing kept: what a script costs that forgets everything."""
+    """Read and write JSON and keep nothing: the cost of a script that stores nothing."""
     decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
     with Stopwatch() as watch:
         size = sum(len(encode(result(decode(encode(item))))) for item in items(count, seed))
@@ -26,7 +26,7 @@ def bare_loop(place: Path, seed: int, count: int) -> Reading:  # noqa: ARG001  e
 
 
 def in_groups(place: Path, seed: int, count: int) -> Reading:
-    """One commit, so one sync, for every 1,000 rows."""
+    """Make one commit, and so one sync, for every 1,000 rows."""
     with Stopwatch() as watch, database(place / "floor.db", SCHEMA) as db:
         for group in groups(rows(count, seed)):
             with db:
@@ -35,7 +35,7 @@ def in_groups(place: Path, seed: int, count: int) -> Reading:
 
 
 def one_by_one(place: Path, seed: int, count: int) -> Reading:
-    """One commit, so one sync, for every row."""
+    """Make one commit, and so one sync, for every row."""
     with Stopwatch() as watch, database(place / "floor.db", SCHEMA) as db:
         for row in rows(count, seed):
             db.execute(INSERT, row)
@@ -49,7 +49,7 @@ def rows(count: int, seed: int) -> Iterator[Row]:
 
 
 def checked(place: Path, count: int, seconds: float) -> Reading:
-    """A reading counts only if every row is there."""
+    """Return a reading, which counts only if every row is there."""
     assert stored(place / "floor.db", "results") == count
     return Reading(items=count, seconds=seconds)
 

@@ -1,4 +1,4 @@
-"""Made-up work: items of about 180 bytes of JSON, results of about 90, other values for every seed.
+"""Generated work: items of about 180 bytes of JSON, results of about 90, with different values for every seed.
 
 Only the standard library is imported: this module also runs in the environments of the peers.
 """
@@ -13,7 +13,7 @@ TEXT_LENGTH = 1 << 16
 
 
 def items(count: int, seed: int, *, start: int = 0, keys: str = "ordered") -> Iterator[dict[str, Any]]:
-    """A stream, never a list: the memory of whoever reads it is its own."""
+    """Yield items, never a list: the reader's memory is its own."""
     text = letters(seed)
     key_of = {"ordered": ordered_key, "random": random_key}[keys]
     for number in range(start, start + count):
@@ -29,7 +29,7 @@ def items(count: int, seed: int, *, start: int = 0, keys: str = "ordered") -> It
 
 
 def result(item: dict[str, Any]) -> dict[str, Any]:
-    """What the zero-cost handler answers, for those who take and give plain dictionaries."""
+    """Return the result of the zero-cost handler, for callers that use plain dictionaries."""
     return {"id": item["id"], "number": item["number"], "text": item["body"][:32], "ok": True}
 
 
@@ -38,7 +38,7 @@ def ordered_key(number: int, seed: int) -> str:
 
 
 def random_key(number: int, seed: int) -> str:
-    """Sixteen hexadecimal digits without any order, never the same twice: each operation here can be undone."""
+    """Return sixteen hexadecimal digits in no order, never the same twice: each operation here is reversible."""
     mixed = (number * 0x9E3779B97F4A7C15 + seed * 0xD1B54A32D192ED03) & MASK
     mixed = ((mixed ^ (mixed >> 31)) * 0xBF58476D1CE4E5B9) & MASK
     return f"{mixed ^ (mixed >> 29):016x}"

@@ -1,4 +1,4 @@
-"""Where it was measured: cores, versions, file system, and what a sync costs there. No names of hosts or paths."""
+"""The measured machine: cores, versions, file system, and the cost of a sync. No names of hosts or paths."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     apsw: str
     sqlite: str
-    python_sqlite: str  # the one that comes with Python: the peers use it
+    python_sqlite: str  # the one included in Python, which the peers use
     sync_ms: float
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def look() -> Machine:
 
 
 def cores() -> int:
-    """Those this process may use, where the system tells."""
+    """Return the cores that this process may use, if the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -64,7 +64,7 @@ def cpu() -> str:
 
 
 def file_system() -> str:
-    """The type of the mount that holds the folder; the longest mount point that is its parent wins."""
+    """Return the type of the mount that holds the folder: the longest mount point that is its parent."""
     mounts = Path("/proc/mounts")
     with folder() as place:
         here = place.resolve()
@@ -74,7 +74,7 @@ def file_system() -> str:
 
 
 def sync_ms() -> float:
-    """The median of appending one page and waiting for it: what each commit pays at least."""
+    """Return the median time to append one page and sync it: the minimum cost of a commit."""
     with folder() as place:
         handle = os.open(place / "sync", os.O_CREAT | os.O_WRONLY)
         try:

@@ -1,4 +1,5 @@
-"""Runs a case: every probe once a round, in a fresh process and folder, in an order that turns with the rounds."""
+"""The run of a case: every probe once a round, in a fresh process and folder, in an order that rotates with the
+rounds."""
 
 import json
 import os
@@ -33,15 +34,16 @@ class ProbeFailedError(Exception):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not move with the machine: syncs counted, and whether a second run skips what is done."""
+    """The facts that do not depend on the machine: the number of syncs, and whether a second run skips finished
+    items."""
 
-    syncs: float | None = None  # per item; None where nothing can be traced
-    skips: bool | None = None  # None where a second run was not tried: it keeps nothing, or cannot tell
+    syncs: float | None = None  # per item; None if tracing is impossible
+    skips: bool | None = None  # None if a second run was not tried: it stores nothing, or cannot tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Readings and proofs by probe, and why the missing ones are missing."""
+    """Readings and proofs by probe, and why missing ones are missing."""
 
     readings: Readings
     proofs: dict[str, Proof] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Measured:
 
 
 def measure(case: Case, rounds: int, say: Say) -> Measured:
-    """A probe that failed once is not tried again."""
+    """Measure a case. A probe that failed once is not tried again."""
     found = Measured(readings={probe.name: [] for probe in case.probes})
     with ExitStack() as end:
         prepared = Prepared(end)
@@ -66,7 +68,7 @@ def measure(case: Case, rounds: int, say: Say) -> Measured:
 
 
 def plan(case: Case, rounds: int, found: Measured, prepared: "Prepared", keep: ExitStack | None) -> Iterator[Act]:
-    """Everything that is done for a case, in order: nothing is installed or prepared between two readings."""
+    """Yield everything that is done for a case, in order: nothing is installed or prepared between two readings."""
     for probe in case.probes:
         yield "getting ready", probe, partial(prepared.make_ready, probe)
     for turn in range(rounds):
@@ -77,15 +79,16 @@ def plan(case: Case, rounds: int, found: Measured, prepared: "Prepared", keep: E
 
 
 def turned(probes: tuple[Probe, ...], turn: int) -> tuple[Probe, ...]:
-    """Nobody is always first: the first process after a pause finds a quieter disk."""
+    """Return the probes rotated, so that none is always first: the first process after a pause finds a quieter disk."""
     at = turn % len(probes)
     return probes[at:] + probes[:at]
 
 
 class Prepared:
-    """The folders that probes find when they start. Each is made once, which can take a minute, and serves all rounds.
+    """The folders that probes find when they start. Each is made once, which can take a minute, and is used in all
+    rounds.
 
-    A copy would not do: a store notices that its file is another one, and takes precautions.
+    A copy would not do: a store notices that its file is a different one, and takes precautions.
     """
 
     def __init__(self, until: ExitStack) -> None:
@@ -104,7 +107,7 @@ class Prepared:
 
 
 def name_of(probe: Probe) -> str:
-    """Probes that are prepared alike share it."""
+    """Return the name of a preparation; probes with the same preparation share it."""
     return f"{probe.prepare} {probe.items} {sorted(probe.params.items())}"
 
 
@@ -114,7 +117,7 @@ def read(probe: Probe, turn: int, found: Measured, prepared: Prepared, keep: Exi
     with ExitStack() as now:
         place = prepared.folder_of(probe) or (keep or now).enter_context(folder())
         desk = now.enter_context(folder())
-        os.sync()  # what the last process left in the page cache is not this one's to write
+        os.sync()  # this process must not write the page cache of the last one
         seed = PREPARED_SEED if probe.prepare else turn
         reading = start(probe.run, probe, place, desk, seed, traced=probe.traced)
         assert reading, probe
@@ -124,7 +127,7 @@ def read(probe: Probe, turn: int, found: Measured, prepared: Prepared, keep: Exi
 
 
 def prove(probe: Probe, found: Measured) -> None:
-    """One run under strace, then the same job a second time in the same place."""
+    """Run once under strace, then run the same job a second time in the same place."""
     with folder() as place, folder() as desk:
         traced = strace.why_not() is None
         start(probe.run, probe, place, desk, PREPARED_SEED, traced=traced)
@@ -136,7 +139,7 @@ def prove(probe: Probe, found: Measured) -> None:
 def start(
     function: Callable[..., Any] | str, probe: Probe, place: Path, desk: Path, seed: int, *, traced: bool = False
 ) -> Reading | None:
-    """Calls the function in a process of its own; a preparation has no reading."""
+    """Call the function in a separate process; a preparation has no reading."""
     answer = desk / "reading.json"
     name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
     arguments = json.dumps({"seed": seed, "count": probe.items, **probe.params})
@@ -167,7 +170,7 @@ def last_line(text: str) -> str:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A fresh folder on the file system that is measured: BENCH_DIR, or build/bench below the repository."""
+    """Provide a fresh folder on the measured file system: BENCH_DIR, or build/bench below the repository."""
     parent = bench_dir()
     parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(dir=parent))

@@ -1,6 +1,6 @@
-"""The page of the benchmarks: what was measured last of each case, as Markdown between two markers.
+"""The page of the benchmarks: the last measurement of each case, as Markdown between two markers.
 
-The figures are kept in a file beside the page. A run of some cases renews those, and the page is written from all.
+The figures are kept in a file beside the page. A run of some cases updates those, and the page is written from all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ NEW_PAGE = f"# Benchmarks\n\n{BEGIN}\n{END}\n"
 
 
 def look_ahead(docs: Path) -> None:
-    """Stops before anything is measured if it could not be written afterwards."""
+    """Stop before measuring if the page could not be written afterwards."""
     known(docs / "benchmarks.json")
     parts(docs / "benchmarks.md")
 
 
 def write(docs: Path, summaries: Sequence[Summary]) -> None:
-    """Renews the figures of these cases, the page, and the picture."""
+    """Update the figures of these cases, the page, and the picture."""
     if any("--quick" in summary.arguments for summary in summaries):
         raise SystemExit("--quick shows that it works, not how fast: its figures are not written anywhere")
     everything = merged(docs / "benchmarks.json", summaries)
@@ -57,7 +57,7 @@ def load(path: Path) -> list[Summary]:
 
 
 def write_page(path: Path, summaries: Sequence[Summary]) -> None:
-    """Replaces what stands between the markers; everything else on the page is its author's."""
+    """Replace the text between the markers; the rest of the page is left to its author."""
     before, after = parts(path)
     path.write_text(f"{before}{BEGIN}\n{markdown(summaries)}\n{END}{after}", encoding="utf-8")
 
@@ -79,7 +79,7 @@ def markdown(summaries: Sequence[Summary]) -> str:
 
 
 def goals(summaries: Sequence[Summary]) -> str:
-    """Every goal of every case in one table."""
+    """Return every goal of every case in one table."""
     rows = [
         (f"[{summary.case}](#{summary.case})", *verdict_row(verdict))
         for summary in summaries

@@ -1,4 +1,4 @@
-"""The same work with its types: what a user of pydantic writes, and the zero-cost handler."""
+"""The same work with types: what a user of pydantic writes, and the zero-cost handler."""
 
 from pydantic import BaseModel
 
@@ -20,5 +20,5 @@ class Text(BaseModel):
 
 
 def handle(page: Page) -> Text:
-    """The zero-cost handler: nothing but the result."""
+    """Return the result, and do nothing else."""
     return Text(id=page.id, number=page.number, text=page.body[:32], ok=True)

@@ -1,6 +1,6 @@
 """The figures as one picture: a bar for each contestant on a logarithmic scale. The same figures give the same bytes.
 
-It is drawn by hand, element by element: the text stays text, and the picture follows the reader's light or dark theme.
+It is drawn element by element: text remains text, and the picture follows the reader's light or dark theme.
 """
 
 import math
@@ -12,7 +12,7 @@ from bench.summary import Figure, Line, Summary
 from bench.table import rounds, syncs, times
 
 WIDTH, ROW, BAR = 960, 44, 20
-LEFT, RIGHT, TOP, BOTTOM = 284, 176, 96, 76  # the room around the bars
+LEFT, RIGHT, TOP, BOTTOM = 284, 176, 96, 76  # the margins around the bars
 LEAST = 10  # items per second at the left edge: a logarithmic bar has no natural start
 STYLE = """
   .card { fill: #ffffff; stroke: #d0d7de }
@@ -46,7 +46,7 @@ YARDSTICKS = frozenset({"bare", "floor", "floor-one", "script"})
 
 
 def write_picture(path: Path, summaries: Sequence[Summary]) -> None:
-    """Draws the throughput; a run that never measured it leaves the picture as it is."""
+    """Draw the throughput; a run that did not measure it leaves the picture unchanged."""
     for summary in summaries:
         if summary.case == "throughput" and any(line.figure for line in summary.lines):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def value(figure: Figure) -> str:
 
 
 def words(lines: Sequence[Line]) -> str:
-    """The picture for those who cannot see it."""
+    """Return the picture as text for screen readers."""
     return "Items per second: " + ", ".join(f"{line.label} {rate(line):,.0f}" for line in lines)
 
 

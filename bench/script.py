@@ -1,7 +1,8 @@
-"""The hand-written script: what a good engineer writes for this work without a library, and the yardstick that matters.
+"""The hand-written script: what a good engineer writes for this work without a library, and the most relevant
+yardstick.
 
-It validates each input, keeps it, runs the handler, validates the output and keeps that too, durably, in groups of
-1,000. Run it again and it skips what is done. It has no retries, dead letters, leases, journal, metrics or report.
+It validates each input, stores it, runs the handler, validates the output and stores that as well, durably, in groups
+of 1,000. A second run skips finished items. It has no retries, dead letters, leases, journal, metrics or report.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ FINISHED = "SELECT key FROM results WHERE key IN (SELECT value FROM carray(?))"
 KEEP_PAYLOAD = "INSERT INTO payloads VALUES (?, ?) ON CONFLICT DO NOTHING"
 KEEP_RESULT = "INSERT INTO results VALUES (?, ?) ON CONFLICT DO NOTHING"
 
-# Bound once: half the price of the public methods, and what a good engineer finds in the first profile.
+# Bound once: half the cost of the public methods, as a first profile shows.
 page_from = Page.__pydantic_validator__.validate_python
 page_json = Page.__pydantic_serializer__.to_json
 text_from = Text.__pydantic_validator__.validate_python
@@ -33,7 +34,7 @@ text_json = Text.__pydantic_serializer__.to_json
 
 
 def run(path: Path, source: Iterable[dict[str, Any]]) -> int:
-    """How many items were worked on; those finished in an earlier run are not among them."""
+    """Return how many items were worked on, without those finished in an earlier run."""
     with database(path, *SCHEMA) as db:
         return sum(work(db, group) for group in groups(source))
 
@@ -63,7 +64,7 @@ def prepare(place: Path, seed: int, count: int, keys: str = "ordered") -> None:
 
 
 def again(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
-    """A run with nothing left to do."""
+    """Run with nothing left to do."""
     with Stopwatch() as watch:
         worked = run(place / "script.db", items(count, seed, keys=keys))
     assert worked == 0

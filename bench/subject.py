@@ -1,4 +1,4 @@
-"""Holdfast, used as its users use it: default settings, pydantic in and out, ingest included in every figure.
+"""Holdfast as its users use it: default settings, pydantic in and out, ingest included in every figure.
 
 Holdfast is imported inside the functions: only the process that measures it needs it.
 """
@@ -15,7 +15,7 @@ DURABILITY = "defaults: WAL, FULL, group commit"
 
 
 def fresh(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
-    """A batch from its first item to its report."""
+    """Run a batch from its first item to its report."""
     seconds = timed_run(pipeline(place), items(count, seed, keys=keys), count)
     return Reading(items=count, seconds=seconds, payload_bytes=payload_bytes(count, seed, keys))
 
@@ -25,13 +25,13 @@ def prepare(place: Path, seed: int, count: int, keys: str = "ordered") -> None:
 
 
 def again(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
-    """A run with nothing left to do."""
+    """Run with nothing left to do."""
     seconds = timed_run(pipeline(place), items(count, seed, keys=keys), count, before=count)
-    return Reading(items=count, seconds=seconds, worked=0)  # timed_run has looked
+    return Reading(items=count, seconds=seconds, worked=0)  # timed_run has checked it
 
 
 def pipeline(place: Path, handler: Callable[..., Any] = handle, **stage: Any) -> Any:
-    import holdfast as hf  # the harness must work where Holdfast does not
+    import holdfast as hf  # the harness must work even if Holdfast does not
 
     subject = hf.Pipeline("bench", store=str(place / "state.db"))
     subject.stage(**stage)(handler)
@@ -39,7 +39,7 @@ def pipeline(place: Path, handler: Callable[..., Any] = handle, **stage: Any) ->
 
 
 def timed_run(subject: Any, source: Iterable[dict[str, Any]], expected: int, before: int = 0, **options: Any) -> float:
-    """The seconds of one run; a reading counts only if every item is done, and none that was done before ran again."""
+    """Return the seconds of one run; it counts only if every item is done, and no finished item ran again."""
     with Stopwatch() as watch:
         report = subject.run(source, batch="bench", key="id", **options)
     report.raise_unless_complete()
@@ -49,7 +49,7 @@ def timed_run(subject: Any, source: Iterable[dict[str, Any]], expected: int, bef
 
 
 def payload_bytes(count: int, seed: int, keys: str) -> int:
-    """The JSON of the first thousand items, scaled: all are about equally long."""
+    """Return the size of the JSON of the first thousand items, scaled: all are about equally long."""
     sample = min(count, 1_000)
     size = sum(len(Page.model_validate(item).model_dump_json()) for item in items(sample, seed, keys=keys))
     return size * count // sample

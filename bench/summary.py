@@ -1,4 +1,4 @@
-"""From readings to figures: medians, spreads, and whether the goals were met."""
+"""Figures from readings: medians, spreads, and whether the goals were met."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Metric:
     digits: int = 0
 
 
-SHOWN = "none"  # the bound of what is shown and judged by nobody
+SHOWN = "none"  # the bound of a figure that is only shown
 METRICS = {
     "rate": Metric("items/s", lambda reading: reading.items / reading.seconds),
     "cost": Metric("µs/item", lambda reading: reading.seconds / reading.items * 1e6, 1),
@@ -48,14 +48,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     figure: Figure | None
     peak_mb: float | None
     disk_per_item: float | None
-    times: Figure | None  # how many times as fast the probe is that the case compares all others with
+    times: Figure | None  # how many times as fast the reference probe of the case is
     proof: Proof | None
     survives: bool | None
     failure: str | None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One goal of a case; `met` is None where it could not be measured."""
+    """One goal of a case; `met` is None if it could not be measured."""
 
     says: str
     bound: str
@@ -66,14 +66,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one case that is shown or kept."""
+    """Everything about one case that is shown or stored."""
 
     case: str
     asks: str
     unit: str
     digits: int
     note: str
-    arguments: str  # how to repeat it
+    arguments: str  # to repeat it
     rounds: int
     proved: bool
     machine: Machine
@@ -137,7 +137,7 @@ def values(goal: Goal, metric: Metric, readings: Readings) -> list[float]:
 
 
 def ratios(metric: Metric, of: list[Reading], over: list[Reading]) -> list[float]:
-    """Taken within a round: what slowed one probe slowed the other too."""
+    """Return the ratios within each round: what slowed one probe slowed the other as well."""
     return [metric.of(mine) / metric.of(theirs) for mine, theirs in zip(of, over, strict=False)]
 
 
@@ -146,7 +146,7 @@ def figure(numbers: list[float]) -> Figure | None:
 
 
 def ratio_digits(ratio: Figure | None) -> int:
-    """About three figures: a goal missed by a hair must not read as if it were met."""
+    """Return the digits for about three significant figures: a goal missed narrowly must not look met."""
     size = ratio.median if ratio else 1
     return 0 if size >= 10 else 2 if size >= 1 else 3
 

@@ -19,7 +19,7 @@ def show(console: Console, summary: Summary) -> None:
     console.print(f"{repeat(summary)}, {rounds(summary)}", style="dim", highlight=False)
     if summary.note:
         console.print(summary.note, style="dim", highlight=False)
-    if summary.proved:  # how each was set takes more room than a column has
+    if summary.proved:  # the settings of each do not fit into a column
         console.print(table(heads(summary)[:-1], [cells(line, summary)[:-1] for line in summary.lines]))
         for line in summary.lines:
             console.print(f"  {line.label}: {line.durability}", style="dim", highlight=False, markup=False)
@@ -50,7 +50,7 @@ def goals_table(summary: Summary) -> Table:
 
 
 def failures(summary: Summary) -> dict[str, list[str]]:
-    """Each reason once, with the probes it stopped."""
+    """Return each reason once, with the probes that it stopped."""
     found: dict[str, list[str]] = {}
     for line in summary.lines:
         if line.failure:
@@ -107,7 +107,7 @@ def result(verdict: Verdict) -> str:
 
 
 def text(figure: Figure | None, digits: int) -> str:
-    """The median, and the spread behind it where there is one."""
+    """Return the median, and the spread if there is one."""
     if figure is None:
         return MISSING
     middle, low, high = (f"{value:,.{digits}f}" for value in (figure.median, figure.low, figure.high))

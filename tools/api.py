@@ -1,4 +1,4 @@
-"""Write docs/api.md: every public name with its signature and its docstring, as the code has them."""
+"""The generator of docs/api.md: every public name with its signature and its docstring, as the code has them."""
 
 import ast
 import enum
@@ -21,7 +21,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 SECTIONS = {
     "Pipelines": "Pipeline Stage Retry Budget Breaker Files",
     "Handlers": "Context Segment Skip Defer Transient Permanent Bad",
-    "Runs": "Report Result DeadLetter Statistics Plan Reconciliation Finding BatchState StopReason State",
+    "Runs": "Report Result DeadLetter Figures StageFigures Statistics Plan Reconciliation Finding BatchState "
+    "StopReason State",
     "Messages": "Processed lambda_handler",
     "Sources": "Csv JsonLines Parquet Folder File Table Query Objects Object Pages Reader Source Readable Cursor Span",
     "Scans": "Scan Partition ScanReport Follow Tick",
@@ -45,6 +46,7 @@ FOR_THE_ENGINE = {
     "Breaker": {"rule"},
     "Retry": {"policy"},
     "Segment": {"identity"},
+    "Preview": {"perform", "previewed"},
     "Report": {"of"},
     "Reconciliation": {"facts"},
 }

@@ -1,4 +1,4 @@
-"""Write docs/commands.md: every command with its arguments and options, as the code has them."""
+"""Write docs/commands.md: every command with its arguments and options, from the code."""
 
 import sys
 from collections.abc import Iterator
@@ -12,36 +12,40 @@ from holdfast.interfaces.cli.app import GROUPS, PANELS, app
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 PURPOSE = {
-    "Run": "Do the work, or see what it would be.",
-    "Look": "Nothing is changed, but for what `orphans` announces and `events --deliver` delivers.",
-    "Decide": "What a person does to a batch, its items and its cursors; each with a reason that the journal keeps.",
-    "Keep": "Whether it is finished and whole, and what is taken out of the store or into it.",
+    "Run": "Do the work, or see what a run would do.",
+    "Look": "These change nothing, except that `orphans` announces orphans and `events --deliver` delivers events.",
+    "Decide": "Acts of a person on a batch, its items and its cursors, each with a reason for the journal.",
+    "Keep": "Check that a batch is finished and complete, and move data out of the store or into it.",
 }
 SHARED = ("reason", "actor", "yes", "dry_run", "store", "as_json", "help")
-"""Options that are told once, for all commands."""
+"""Options that are described once, for all commands."""
 WORDS = {int: "N", float: "SECONDS", Path: "FILE"}
 INTRODUCTION = """# Commands
 
-Made from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
+Generated from the code by `make docs`. `holdfast COMMAND …`, or `python -m holdfast COMMAND …`.
 
 | for every command | |
 |---|---|
-| `--store PATH\\|URL` | where the state is; default `$HOLDFAST_STORE`, else `.holdfast/state.db` |
+| `--store PATH\\|URL` | the store; default `$HOLDFAST_STORE`, else `.holdfast/state.db` |
 | `--json` | one JSON document, and nothing else |
-| `--help` | what it takes |
-| before the command: `--debug`, `--no-color`, `--version` | show tracebacks; no colours; the version |
+| `--help` | arguments and options |
+| before the command: `--debug`, `--no-color`, `--version` | show tracebacks; no colors; the version |
 
-| for what changes something | |
+| for commands that change something | |
 |---|---|
-| `--reason TEXT` | why; the journal keeps it |
-| `--actor TEXT` | who; by default you, on this host |
-| `--dry-run` | only show what it would do |
-| `--yes`, `-y` | do it without asking; where there is no terminal, `--yes` and `--reason` are needed |
+| `--reason TEXT` | the reason, for the journal |
+| `--actor TEXT` | the person who acts, for the journal; by default you, on this host |
+| `--dry-run` | show what would be done, and change nothing |
+| `--yes`, `-y` | do not ask for confirmation; needs `--reason`. Without a terminal, both are needed |
+
+A command that changes something shows what it would do, asks for the reason if `--reason` is not given, and asks for
+confirmation last. `pause`, `unpause` and `expect` can be undone and ask for the reason only. Ctrl-C or the end of input
+at a question changes nothing and counts as declined.
 
 ITEM is a key, or `#N` for a number. TARGET is `app.py:book` or `package.module:book`; without a name, the only pipeline
-or scan there. Exit codes: 0 complete, or fine · 1 findings, dead letters beyond what is tolerated, an error, or
-declined · 2 somebody has to change the command or its environment first · 75 interrupted, paused, or the store or the
-source is away for now: run again.
+or scan there. Exit codes: 0 complete, or fine · 1 findings, more dead letters than tolerated, an error, or declined ·
+2 the command or its environment has to be changed first · 75 interrupted, paused, or the store or the source is not
+available now: run again.
 """
 
 
@@ -62,7 +66,11 @@ def page() -> str:
 
 def _section(path: str, command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option" and each.name not in SHARED]
+    options = [
+        each
+        for each in command.params
+        if each.param_type_name == "option" and not each.hidden and each.name not in SHARED
+    ]
     usage = " ".join([f"holdfast {path}", *(_argument(each) for each in arguments)])
     lines = [f"### `{usage}`\n", f"{' '.join(command.help.split())}\n"]
     rows = [*(_row(_argument(each), each.help) for each in arguments if each.help), *map(_option, options)]
@@ -86,7 +94,7 @@ def _option(option: Any) -> str:
 
 
 def _choices(option: Any) -> Iterator[str]:
-    """Yield what an option may be; where that is anything of a kind, the word for it."""
+    """Yield the choices of an option, or the word for its type."""
     kind = option.type_descriptor.annotation
     if get_origin(kind) is Literal:
         yield from get_args(kind)

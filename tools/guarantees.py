@@ -1,4 +1,4 @@
-"""Reports which tests prove the promises of docs/promises.toml, and lists the promises in docs/guarantees.md.
+"""A report of the tests that prove the promises of docs/promises.toml, and the list of promises in docs/guarantees.md.
 
 tools/guarantees.py                             write build/guarantees.md and .json from the last test run
 tools/guarantees.py --docs                      write the table of promises in docs/guarantees.md
@@ -226,7 +226,7 @@ def unproved(book: Book, *, must_pass: bool) -> Iterator[str]:
 
 def homeless(book: Book) -> Iterator[str]:
     for path in sorted({test.path for test in book.tests if book.layer_of(test) is None}):
-        yield f"{path} belongs to no layer: name it, or its folder, in docs/layers.toml."
+        yield f"{path} does not belong to a layer: name it, or its folder, in docs/layers.toml."
 
 
 def stale() -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Set up what the tests need of a machine beside Python packages: databases, Node, a C compiler, strace.
+"""The setup of a machine for the tests, beyond Python packages: databases, Node, a C compiler, strace.
 
-As root on Debian or its kin it comes from the distribution. Otherwise it comes as a package into build/tools, where
-there is one. What cannot be had is no error here: the tests that need it say so, and list it at their end.
+As root on Debian or a derivative, it installs from the distribution. Otherwise it installs packages into build/tools,
+if there are any. A missing program is not an error here: the tests that need it report it, and list it at their end.
 """
 
 import os
@@ -18,18 +18,18 @@ TOOLS = ROOT / "build" / "tools"
 
 @dataclass(frozen=True)
 class Need:
-    """Something that some tests cannot do without."""
+    """Something that some tests require."""
 
     name: str
     program: str
-    """What shows that it is there, on the PATH or in one of the places."""
+    """The program that shows that it is installed, on the PATH or in one of the places."""
     debian: tuple[str, ...]
     places: tuple[str, ...] = ()
     package: str = ""
-    """The Python package that brings it, with its version, or empty. Node comes this way for root, too:
-    npm of the distribution is 300 packages."""
+    """The Python package that provides it, with its version, or empty. Root gets Node this way as well: npm of the
+    distribution is 300 packages."""
     brings: str = ""
-    """Where that package puts the program, below build/tools."""
+    """The path of the program in that package, below build/tools."""
 
 
 NEEDS = (
@@ -44,7 +44,7 @@ NEEDS = (
 
 
 def find(program: str) -> list[str] | None:
-    """The command that runs a program of `NEEDS`: the machine's own, or the one of a package."""
+    """Return the command that runs a program of `NEEDS`: the machine's own, or that of a package."""
     need = next(each for each in NEEDS if each.program == program)
     if found := _on_the_machine(need):
         return [str(found)]
@@ -75,7 +75,7 @@ def main() -> None:
         _from_packages(packages)
     left = [need.name for need in NEEDS if find(need.program) is None]
     if left:
-        print(f"machine: without {', '.join(left)}; the tests that need it are left out, or fail where CI is set.")
+        print(f"machine: without {', '.join(left)}; the tests that need it are skipped, or fail if CI is set.")
 
 
 def _from_the_distribution(missing: Iterable[Need]) -> None:

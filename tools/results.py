@@ -1,4 +1,4 @@
-"""Collects the results that are published with a release: guarantees, benchmarks and soak, into build/results/.
+"""The results that are published with a release (guarantees, benchmarks, soak), collected in build/results/.
 
 Each was measured on one commit, so it belongs to a release, not to the repository (docs/decisions/0018-results.md).
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds .venv with exactly what requirements.lock names, and holdfast itself, editable.
-# Root or not, on any Python from 3.11: with uv where it can be had, else with venv and pip.
+# Builds .venv with exactly the packages of requirements.lock, and holdfast itself, editable.
+# As root or not, on any Python from 3.11: with uv if it is available, else with venv and pip.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,7 +9,7 @@ main() {
     export PYTHON
     drop_a_broken_venv
     can_bootstrap || install_bootstrap || die "This Python has neither pip nor venv. Install them (Debian: apt-get install python3-venv) or uv, then run make setup again."
-    with_uv || { echo "uv did not do it; using venv and pip instead." >&2; with_pip; } || die "The packages of requirements.lock could not be installed; the reason stands above."
+    with_uv || { echo "uv failed; using venv and pip instead." >&2; with_pip; } || die "The packages of requirements.lock could not be installed; see the reason above."
 }
 
 find_python() {

@@ -1,4 +1,4 @@
-"""Writes the drawing and the table of an item's states into docs/architecture.md, from `holdfast.core.states.TABLE`."""
+"""The generator of the drawing and the table of item states in docs/architecture.md, from `core.states.TABLE`."""
 
 from itertools import groupby
 from pathlib import Path
@@ -28,7 +28,7 @@ def drawing() -> str:
 
 def table() -> str:
     """Return one row for each rule."""
-    head = "| transition | from | to | stage | epoch | begins again | is given | when |\n" + "|---" * 8 + "|"
+    head = "| transition | from | to | stage | epoch | resets | given | when |\n" + "|---" * 8 + "|"
     return "\n".join([head, *(_row(rule) for rule in TABLE)])
 
 
@@ -38,7 +38,7 @@ def section() -> str:
 
 
 def page(text: str) -> str:
-    """Return a page with its section as it should be."""
+    """Return a page with its section updated."""
     before, rest = text.split(BEGIN)
     return before + section() + rest.split(END)[1]
 

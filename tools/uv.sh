@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs uv with the given arguments: a private copy in .uv, the machine's own, or one that pip fetches now.
-# uv ignores pip's settings, so pip's package index and certificates are handed over here, at run time only.
+# Runs uv with the given arguments: a private copy in .uv, the machine's own, or one that pip installs now.
+# uv ignores pip's settings, so pip's package index and certificates are passed on here, at run time only.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
@@ -31,7 +31,7 @@ pip_setting() { "$python" -m pip config list 2>/dev/null | sed -nE "s/^(global|i
 use_pip_settings() {
     local index=${PIP_INDEX_URL:-$(pip_setting index-url)} cert=${PIP_CERT:-$(pip_setting cert)}
     if [ -n "$index" ] && [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
-        export UV_DEFAULT_INDEX=$index UV_INDEX_URL=$index  # the second is the name older versions know
+        export UV_DEFAULT_INDEX=$index UV_INDEX_URL=$index  # the second is the name in older versions
     fi
     if [ -n "$cert" ] && [ -z "${SSL_CERT_FILE:-}" ]; then export SSL_CERT_FILE=$cert; fi
     # Users without a writable home keep the cache beside the project.
@@ -39,7 +39,7 @@ use_pip_settings() {
 }
 
 if ! find_uv; then
-    echo "uv is not here and could not be fetched with $python -m pip." >&2
+    echo "uv is not installed and could not be installed with $python -m pip." >&2
     exit 127
 fi
 use_pip_settings

@@ -1,7 +1,7 @@
-"""What does an item cost that is committed alone?
+"""The cost of an item that is committed alone.
 
 One worker, and a handler much slower than a commit, so that no groups form. The time spent in the handler is measured
-and taken off on both sides: what is left is the wait for the disk and the work around it.
+and subtracted on both sides: the rest is the wait for the disk and the work around it.
 """
 
 import time
@@ -17,12 +17,12 @@ from bench.items import items, result
 from bench.pages import Page, Text
 from bench.pages import handle as answer
 
-PAUSE = 0.005  # with 0.5 ms, slices of several items form; the syncs case watches that none do here
-LEAST = 1e-6  # seconds per item: where commits overlap the handler nothing is left to divide by
+PAUSE = 0.005  # with 0.5 ms, slices of several items form; the syncs case checks that none do here
+LEAST = 1e-6  # seconds per item: if commits overlap the handler, nothing is left to divide by
 
 
 class SlowHandler:
-    """Waits, answers, and remembers how long that took."""
+    """A handler that waits, answers, and remembers how long that took."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

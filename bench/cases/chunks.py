@@ -1,4 +1,4 @@
-"""What do many small chunks cost, as messages and slow sources make them, against few large ones?"""
+"""The cost of many small chunks, as made by messages and slow sources, against few large ones."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ def of(each: int, count: int) -> Probe:
 
 
 def run(place: Path, seed: int, count: int, each: int) -> Reading:
-    """The run alone is timed: how items come in is for others to decide."""
+    """Time the run alone, without the admission of items."""
     from holdfast.core import ingest
 
     pipeline = subject.pipeline(place)
@@ -48,7 +48,7 @@ def run(place: Path, seed: int, count: int, each: int) -> Reading:
     new = [ingest.admit(item["id"], freeze(item), os.urandom(16)) for item in made[1:]]
     for start in range(0, len(new), each):
         pipeline.store.add_items(batch.id, new[start : start + each])
-    del made, new  # a run that is fed by messages does not hold them, and the collector would look at them again
+    del made, new  # a run fed by messages does not hold them, and the collector would scan them
     with Stopwatch() as watch:
         report = pipeline.run(None, batch="bench", progress=False)
     assert report.counts.done == count, report.counts

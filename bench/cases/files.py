@@ -1,4 +1,4 @@
-"""What does it cost to write outputs as files that are whole or absent? Beside it, loops that take less care.
+"""The cost of outputs as files that are whole or absent, beside loops that take less care.
 
 All of them validate each item, build its output and write the same bytes. Holdfast's figure is that of the whole run:
 ingest, lease, digest, commit and journal included."""
@@ -13,7 +13,7 @@ from bench.case import Case, Goal, Probe, Reading, Size, Stopwatch
 from bench.items import items
 from bench.pages import Page, Text
 
-FILES = {4: 500, 64: 300, 1_000: 60}  # how many of each size, in kB
+FILES = {4: 500, 64: 300, 1_000: 60}  # the number of files of each size, in kB
 LABELS = {
     "careless": "naive write, not synced",
     "synced": "naive write and fsync",
@@ -54,7 +54,7 @@ def write_and_sync(path: Path, body: bytes) -> None:
 
 
 def write_atomically(path: Path, body: bytes) -> None:
-    """A temporary name, a sync, a rename, and a sync of the folder: whole or absent, whatever happens."""
+    """Write under a temporary name, sync, rename, and sync the folder: whole or absent, whatever happens."""
     temporary = path.with_suffix(".new")
     write_and_sync(temporary, body)
     temporary.rename(path)
@@ -76,7 +76,7 @@ def written_by(write: Write, place: Path, seed: int, count: int, size: int) -> R
 
 
 def holdfast(place: Path, seed: int, count: int, size: int, **options: Any) -> Reading:
-    import holdfast as hf  # the harness must work where Holdfast does not
+    import holdfast as hf  # the harness must work even if Holdfast does not
 
     def handle(page: Page) -> Text:
         return long_answer(page, size)
@@ -95,7 +95,7 @@ def long_answer(page: Page, size: int) -> Text:
 
 
 def checked(out: Path, seed: int, count: int, size: int, seconds: float) -> Reading:
-    """A reading counts only if every file is there with the same bytes."""
+    """Return a reading, which counts only if every file is there with the same bytes."""
     for item in items(count, seed):
         page = Page.model_validate(item)
         assert (out / f"{page.id}.json").read_bytes() == output(page, size), page.id

@@ -1,4 +1,4 @@
-"""How soon does the first new item start when many are done already? From run() to the handler."""
+"""The time from run() to the handler of the first new item when many are already done."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ from bench.pages import handle as answer
 
 
 def holdfast(place: Path, seed: int, count: int) -> Reading:
-    """The rounds share a store: each brings the next item."""
+    """Run one more item. The rounds share a store: each brings the next item."""
     rounds = place / "rounds"
     done = count + (len(rounds.read_bytes()) if rounds.exists() else 0)
     started: list[float] = []

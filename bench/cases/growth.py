@@ -1,4 +1,4 @@
-"""Does an item cost more when there are many? Time per item of whole batches, with ordered and with random keys."""
+"""The time per item as batches grow, for whole batches with ordered and with random keys."""
 
 from bench import script, subject
 from bench.case import Case, Goal, Probe, Size
@@ -24,7 +24,7 @@ def case(size: Size) -> Case:
             grows("random", small, large, at_most=2),
             grows(
                 "ordered", middle, large, at_most=1.25
-            ),  # the start of a run weighs on small batches and hides growth
+            ),  # the start of a run dominates small batches and hides growth
             grows("random", middle, large, at_most=2),
         ),
     )

@@ -1,4 +1,4 @@
-"""How long does a person wait for a look at a store that has seen much? Whole commands, as they are typed."""
+"""The time of commands that read a large store. Whole commands, as they are typed."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ LOOKS = {
 
 
 def prepare(place: Path, seed: int, count: int, *, dead: int, **_: object) -> None:  # noqa: ARG001
-    """As many batches of five items, and one of dead letters only; shared by all probes of a size."""
+    """Make so many batches of five items, and one of dead letters only; shared by all probes of a size."""
     path = store_of(place, count)
     if path.exists():
         return

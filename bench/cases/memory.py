@@ -1,4 +1,4 @@
-"""Does memory stay where it is when the batch grows? The peak of the whole process, its items from a generator.
+"""Peak memory as batches grow: the peak of the whole process, with items from a generator.
 
 One million and ten million items take minutes: they are measured with --full only.
 """

@@ -1,4 +1,4 @@
-"""What does it cost to see that every item is accounted for, or what a run would do, outputs in files? Beside both, a
+"""The cost of checking that every item is accounted for, or of planning a run, with outputs in files. Beside both, a
 bare loop of `os.stat`.
 
 A million files take minutes to make: they are measured with --full only.
@@ -20,12 +20,12 @@ NOTE = (
 
 
 def prepare(place: Path, seed: int, count: int) -> None:
-    """Not synced: what is measured is looking, not writing."""
+    """Write files without syncing: reading is measured, not writing."""
     subject.timed_run(with_files(place), items(count, seed), count)
 
 
 def with_files(place: Path) -> Any:
-    import holdfast as hf  # the harness must work where Holdfast does not
+    import holdfast as hf  # the harness must work even if Holdfast does not
 
     return subject.pipeline(place, sink=hf.Files(f"{place}/out/{{key}}.json", sync=False))
 
@@ -34,9 +34,9 @@ def bare(place: Path, seed: int, count: int) -> Reading:
     paths = (f"{place}/out/{item['id']}.json" for item in items(count, seed))
     total = 0.0
     for group in iter(lambda: [path for path, _ in zip(paths, range(1_000), strict=False)], []):
-        with Stopwatch() as watch:  # making the names is not part of it
+        with Stopwatch() as watch:  # making the names is not timed
             for path in group:
-                os.stat(path)  # noqa: PTH116 - the bare call is what is measured
+                os.stat(path)  # noqa: PTH116 - the bare call is measured
         total += watch.seconds
     return Reading(items=count, seconds=total)
 

@@ -1,4 +1,4 @@
-"""What does a run cost that finds nothing left to do? Beside it, a bare loop that looks up the same keys."""
+"""The cost of a run that finds nothing left to do, beside a bare loop that looks up the same keys."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ LOOK_UP = "SELECT 1 FROM results WHERE key = ?"
 
 
 def look_up(place: Path, seed: int, count: int, keys: str = "ordered") -> Reading:
-    """Key by key, in the table that the script left."""
+    """Look up key by key, in the table that the script left."""
     with Stopwatch() as watch, database(place / "script.db") as db:
         found = sum(db.execute(LOOK_UP, (item["id"],)).get for item in items(count, seed, keys=keys))
     assert found == count

@@ -1,7 +1,7 @@
-"""What does a fold over a CSV file cost that can be resumed at any moment, beside a bare loop that cannot?
+"""The cost of a fold over a CSV file that can be resumed at any moment, beside a bare loop that cannot.
 
 The floor is the sum of two things: a loop over `csv.reader` that does the same work, and for every checkpoint one
-durable commit of the same document by hand. It stands here twice: with rows as lists, and with rows as the dictionaries
+durable commit of the same document by hand. It is measured twice: with rows as lists, and with rows as the dictionaries
 that a handler gets.
 """
 
@@ -29,7 +29,7 @@ NEAR, FAR = 100, 10_000
 
 
 def by_hand(place: Path, seed: int, count: int, every: int, rows: str) -> Reading:
-    """The loop and the commits; the rows are lists or dictionaries."""
+    """Run the loop and the commits; the rows are lists or dictionaries."""
     path = inventory(place, count, seed)
     with Stopwatch() as watch, database(place / "floor.db", SCHEMA) as db, path.open(newline="") as file:
         reader = csv.reader(file)
@@ -51,7 +51,7 @@ def by_hand(place: Path, seed: int, count: int, every: int, rows: str) -> Readin
 
 
 def holdfast(place: Path, seed: int, count: int, every: int, partitions: int = 1) -> Reading:
-    """A scan from its first row to its report."""
+    """Run a scan from its first row to its report."""
     scan = scan_of(place, inventory(place, count, seed), every, partitions)
     with Stopwatch() as watch:
         report = scan.run(progress=False)
@@ -61,13 +61,13 @@ def holdfast(place: Path, seed: int, count: int, every: int, partitions: int = 1
 
 
 def checkpoints(place: Path, seed: int, count: int, every: int, partitions: int) -> Reading:
-    """The same, read as a number of checkpoints."""
+    """Run the same, with checkpoints as items."""
     reading = holdfast(place, seed, count * every, every, partitions)
     return Reading(items=count, seconds=reading.seconds)
 
 
 def resume(place: Path, seed: int, count: int, rows: int, at: str) -> Reading:
-    """From a cursor to the rows after it: near the start of the file, or near its end."""
+    """Read the rows after a cursor: near the start of the file, or near its end."""
     import holdfast as hf
 
     source = hf.Csv(inventory(place, rows, seed))
@@ -86,7 +86,7 @@ def resume(place: Path, seed: int, count: int, rows: int, at: str) -> Reading:
 
 
 def nth(place: Path, seed: int, count: int, at: int) -> Reading:
-    """What each of some checkpoints costs after so many before them: one for every row."""
+    """Measure the cost of each of some checkpoints after so many others: one for every row."""
     times: list[float] = []
 
     def note(rows: list[dict[str, str]], acc: int = 0) -> int:
@@ -98,14 +98,14 @@ def nth(place: Path, seed: int, count: int, at: int) -> Reading:
 
 
 def fold(rows: list[dict[str, str]], total: Decimal = Decimal(0)) -> Decimal:
-    """The value of the stock, to the cent."""
+    """Return the value of the stock, to the cent."""
     for row in rows:
         total += int(row["quantity"]) * Decimal(row["price"])
     return total
 
 
 def scan_of(place: Path, path: Path, every: int, partitions: int, handler: Any = fold) -> Any:
-    import holdfast as hf  # the harness must work where Holdfast does not
+    import holdfast as hf  # the harness must work even if Holdfast does not
 
     scan = hf.Scan("bench", hf.Csv(path), every=every, partitions=partitions, store=str(place / "state.db"))
     scan.handler(handler)
@@ -114,7 +114,7 @@ def scan_of(place: Path, path: Path, every: int, partitions: int, handler: Any =
 
 
 def inventory(place: Path, count: int, seed: int) -> Path:
-    """The file, made once for each place."""
+    """Return the file, made once for each place."""
     path = place / f"inventory-{count}.csv"
     if not path.exists():
         with path.open("w") as file:

@@ -1,4 +1,4 @@
-"""How many times does an item wait for the disk? Counted by strace: unlike seconds, this figure does not move."""
+"""The number of waits for the disk per item. Counted by strace: unlike seconds, this figure is constant."""
 
 from collections.abc import Callable
 from typing import Any

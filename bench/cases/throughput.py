@@ -1,4 +1,4 @@
-"""How fast is a batch of small items with a zero-cost handler, ingest included? Holdfast, its yardsticks, its peers."""
+"""The throughput of a batch of small items with a zero-cost handler, ingest included: Holdfast, yardsticks, peers."""
 
 from bench import floor, script, subject
 from bench.case import Case, Goal, Probe, Size

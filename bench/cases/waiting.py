@@ -1,6 +1,6 @@
-"""How much of the ideal is reached when handlers wait, as calls to a model or an API do?
+"""The share of the ideal that is reached when handlers wait, as calls to a model or an API do.
 
-The ideal is what the waits alone would take, shared evenly by the workers. The bare pool
+The ideal is the time of the waits alone, shared evenly by the workers. The bare pool
 beside each figure shows how much of it Python itself can reach.
 """
 
@@ -70,7 +70,7 @@ def reading(count: int, seconds: float, workers: int, milliseconds: float) -> Re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """So many workers that each wait so long, so many times."""
+    """A number of workers that each wait for a time, several times."""
 
     kind: str
     workers: int

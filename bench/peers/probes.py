@@ -1,4 +1,4 @@
-"""Which peers are measured, and how they are set. They are slower, so they get fewer items: rates are compared."""
+"""The measured peers and their settings. They are slower, so they get fewer items: rates are compared."""
 
 from typing import Any
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
     from holdfast.runtime.report.report import Report, Result
     from holdfast.runtime.report.statistics import Statistics
-    from holdfast.runtime.report.status import Status
+    from holdfast.runtime.report.status import Figures, StageFigures, Status
     from holdfast.runtime.report.why import ItemStory
     from holdfast.runtime.scan.scan import Follow, Scan, ScanReport
     from holdfast.runtime.scan.tick import Tick
@@ -86,14 +86,14 @@ __version__ = "0.1.0"
 __all__ = [
     "ActResult", "Bad", "BatchChange", "BatchHandle", "BatchState", "Breaker", "Budget", "ChainBroken",
     "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "CursorHandle", "Damaged", "DeadLetter", "DeadLetters",
-    "Defer", "DefinitionChanged", "DiedAlike", "File", "Files", "Finding", "FingerprintChanged", "Folder", "Follow",
-    "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory", "JsonLines",
+    "Defer", "DefinitionChanged", "DiedAlike", "Figures", "File", "Files", "Finding", "FingerprintChanged", "Folder",
+    "Follow", "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory", "JsonLines",
     "LeaseLost", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages", "Parquet", "Partition",
     "PayloadChanged", "Permanent", "Pipeline", "Plan", "Preview", "Processed", "Query", "Readable", "Reader",
     "Reconciliation", "Refused", "Report", "ResourceError", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew",
-    "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "State", "Statistics", "Status",
-    "StopReason", "StoreError", "StoreHandle", "StoreUnavailable", "StoreUnusable", "Superseded", "Table", "Tick",
-    "Transient", "Undelivered", "UndoRefused", "UsageError", "doctor", "fault_points", "import_checkpoints",
+    "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StageFigures", "State", "Statistics",
+    "Status", "StopReason", "StoreError", "StoreHandle", "StoreUnavailable", "StoreUnusable", "Superseded", "Table",
+    "Tick", "Transient", "Undelivered", "UndoRefused", "UsageError", "doctor", "fault_points", "import_checkpoints",
     "import_outputs", "import_pages", "import_poller", "lambda_handler",
 ]  # fmt: skip
 NAMES = frozenset({*__all__, "open"})
@@ -121,7 +121,7 @@ _HOMES = {
     "runtime.pipeline": ("Pipeline",),
     "runtime.report.report": ("Report", "Result"),
     "runtime.report.statistics": ("Statistics",),
-    "runtime.report.status": ("Status",),
+    "runtime.report.status": ("Figures", "StageFigures", "Status"),
     "runtime.report.why": ("ItemStory",),
     "runtime.scan.scan": ("Follow", "Scan", "ScanReport"),
     "runtime.scan.tick": ("Tick",),

@@ -79,7 +79,7 @@ def test_a_run_gets_over_a_bucket_that_is_away_at_any_moment() -> None:
 
 def test_a_bucket_that_stays_away_is_told_after_half_a_minute() -> None:
     pauses: dict[str, list[float]] = {}
-    with pytest.raises(StoreUnavailable, match=r"nobody answered for 30\.5 s and 7 tries"):
+    with pytest.raises(StoreUnavailable, match=r"no answer for 30\.5 s and 7 tries"):
         life(Leaving(9, 10_000), pauses)
     assert list(cas.VERB_PAUSES) in [each[:6] for each in pauses.values()]
 

@@ -73,8 +73,8 @@ def test_credentials_that_end_in_mid_run_are_told_at_once_and_the_next_run_goes_
     proxy.begin(end)
     assert call(["run", "app.py"]) == SOMEBODY_HAS_TO_ACT
     said = " ".join(capsys.readouterr().err.split())
-    assert "these credentials may not do that, or have run out" in said
-    assert "docs/buckets.md says what they need; run again with good ones" in said
+    assert "these credentials do not allow that, or have expired" in said
+    assert "docs/buckets.md lists what they need; run again with valid ones" in said
     assert "sig=" not in said
     proxy.begin(lambda _: Cut.NONE)
     assert call(["run", "app.py"]) == 0

@@ -65,5 +65,5 @@ class TestALeaseThatIsHeld:
             assert plain["partitions"][0]["lease"]["by_its_clock"] is by_its_clock
 
     def test_the_doctor_says_so(self, tmp_path: Path) -> None:
-        assert "1 held, none stale, as their owners' clocks tell" in self.told(f"file://{tmp_path}/state", "doctor")
-        assert "clocks tell" not in self.told(str(tmp_path / "state.db"), "doctor")
+        assert "1 held, none stale, by their owners' clocks" in self.told(f"file://{tmp_path}/state", "doctor")
+        assert "owners' clocks" not in self.told(str(tmp_path / "state.db"), "doctor")

@@ -45,12 +45,12 @@ def test_they_suffice_for_a_life_and_allow_no_more(users: dict[str, dict[str, An
     worker.seal()
     worker.check()
     for elsewhere in ("s3://other/state", "s3://own/elsewhere"):
-        with pytest.raises(StoreUnavailable, match="may not do that"):
+        with pytest.raises(StoreUnavailable, match="do not allow that"):
             ObstoreBucket(elsewhere, **users["least"]).create("doc", b"1")
 
 
 @pytest.mark.parametrize("act", ACTS)
 def test_without_any_one_of_them_a_store_cannot_be_made_and_says_so(act: str, users: dict[str, dict[str, Any]]) -> None:
-    with pytest.raises(StoreUnavailable, match="may not do that") as caught:
+    with pytest.raises(StoreUnavailable, match="do not allow that") as caught:
         live(store_on(ObstoreBucket(f"s3://own/state/{act.partition(':')[2]}", **users[act]), ManualClock()))
     assert users[act]["secret_access_key"] not in str(caught.value)

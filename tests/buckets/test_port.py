@@ -126,7 +126,7 @@ def test_what_is_deleted_is_gone_and_may_be_created_again(bucket: Bucket) -> Non
 def test_a_name_that_means_something_else_is_refused(name: str, bucket: Bucket) -> None:
     for call in (bucket.get, bucket.delete, lambda name: bucket.create(name, b""),
                  lambda name: bucket.replace(name, b"", ObjectMark("x"))):  # fmt: skip
-        with pytest.raises(UsageError, match="names no object"):
+        with pytest.raises(UsageError, match="is not an object name"):
             call(name)
 
 

@@ -28,17 +28,17 @@ def test_nothing_is_lifted_where_nobody_died(world: World, holdfast: Command) ->
 
 def test_status_tells_and_a_person_lifts_it(blamed: World, holdfast: Command) -> None:
     said = " ".join(holdfast("status", "moby-dick", "--no-statistics").out.split())
-    assert "careful 1 item in 1 part: the last 3 owners of a part died before a commit" in said
+    assert "careful 1 item in 1 chunk: the last 3 owners of a chunk died before a commit" in said
     shown = holdfast(*LIFT, "--dry-run")
-    assert "1 item of moby-dick in 1 part would be handed out as if the last 3 owners had not died" in " ".join(
+    assert "1 item of moby-dick in 1 chunk would be claimed as if the last 3 owners had not died" in " ".join(
         shown.out.split()
     )
     assert holdfast(*LIFT, "--dry-run", "--json").document["items"] == 1
     answer = holdfast(*LIFT, *AGREED)
-    assert (answer.code, answer.out.rstrip().split("\n")[-1]) == (0, "blame lifted: 1 part of moby-dick")
+    assert (answer.code, answer.out.rstrip().split("\n")[-1]) == (0, "blame lifted: 1 chunk of moby-dick")
     assert "careful" not in holdfast("status", "moby-dick", "--no-statistics").out
     why = " ".join(holdfast("why", "moby-dick", "rest").out.split())
-    assert "the blame of its part was lifted by ada: spot instances" in why
+    assert "the blame of its chunk was lifted by ada: spot instances" in why
     assert holdfast("audit", "verify", "moby-dick").code == 0
 
 

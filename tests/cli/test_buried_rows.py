@@ -51,7 +51,7 @@ def test_the_row_is_shown_first_field_by_field_and_as_it_is(orders: Path, holdfa
     assert first.startswith("item 'row ")
     assert [line.split(maxsplit=2)[-2:] for line in lines[:1]] == [["id", "2"]]
     assert lines[1].split(maxsplit=1) == ["note", "holdfast run"]
-    assert lines[2].split()[0] == "stood"
+    assert lines[2].split()[0] == "place"
 
 
 def test_what_is_no_record_is_shown_too(orders: Path, holdfast: Command) -> None:

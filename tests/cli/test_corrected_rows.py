@@ -81,6 +81,6 @@ def test_another_file_is_not_made_the_old_one_by_a_reason(here: Path, holdfast: 
     correct(here, "\n3\n", "\n4\n")
     refused = holdfast("run", "app.py:totals", "--accept-source", "a typo")
     assert refused.code == 1
-    assert "were handled already" in " ".join(refused.err.split())
+    assert "were already handled" in " ".join(refused.err.split())
     (here / "stock.csv").write_text("n\n" + "7\n" * 9_000)
     assert holdfast("run", "app.py:totals", "--accept-source", "a typo").code == 1

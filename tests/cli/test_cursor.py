@@ -139,7 +139,7 @@ def test_a_file_that_is_no_state_makes_no_store(app: Path, holdfast: Command) ->
     Path("saved.json").write_text(holdfast("cursor", "export", "totals").out[:300])
     answer = holdfast("cursor", "import", "totals", "saved.json", *AGREED, "--store", "other.db")
     assert answer.code == 1
-    assert "cut off" in answer.err
+    assert "truncated" in answer.err
     assert not Path("other.db").exists()
     answer = holdfast("cursor", "reset", "totals", "--to-file", "saved.json", *AGREED, "--json")
     assert answer.document["error"]["type"] == "Damaged"

@@ -128,7 +128,7 @@ def at_a_terminal(args: list[str], here: Path, *, answers: list[tuple[str, str]]
 
 def test_at_a_terminal_it_shows_asks_and_does_it(world: World, here: Path) -> None:
     before = everything(world)
-    code, said = at_a_terminal(ACTS["reset an item"], here, answers=[("[y/N]", "y\n"), ("Why?", "a test\n")])
+    code, said = at_a_terminal(ACTS["reset an item"], here, answers=[("why?", "a test\n"), ("[y/N]", "y\n")])
     assert code == 0, said
     assert "would begin again at 'ocr'" in said
     assert "cost $0.25" in said

@@ -80,10 +80,10 @@ def test_what_follows_is_told_as_such(app: Path, holdfast: Command) -> None:
     (app / "mended").touch()
     holdfast("dead", "redrive", "orders", *AGREED)
     status = " ".join(holdfast("status", "orders").out.split())
-    assert "pending for ever is the scan itself, which follows its source" in status
+    assert "the pending one is the scan itself, which follows its source" in status
     assert "buried rows 1 = 1 pending" in status
     compared = holdfast("reconcile", "orders").out
-    assert "one of them is the scan itself, which never ends" in compared
+    assert "one of these is the scan itself, which never ends" in compared
 
 
 @pytest.mark.parametrize(("scan", "words"), [("orders", "dead list BATCH --exit-code"), ("ends", "reconcile BATCH")])

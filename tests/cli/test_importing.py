@@ -112,7 +112,7 @@ def test_a_poller_continues_after_its_cursor_under_a_higher_fence(app: Path, hol
     assert audited.code == 0, "what another program delivered up to the cursor is not missing"
     again = holdfast(*args, *AGREED)
     assert again.code == 1
-    assert "never put over another" in again.err
+    assert "never replaces another" in again.err
 
 
 def test_a_poller_that_may_still_deliver_is_left_alone(app: Path, holdfast: Command) -> None:
@@ -180,7 +180,7 @@ def test_a_checkpoint_that_counts_rows_is_looked_up(app: Path, holdfast: Command
     [
         (checkpoint("300", 300), "of type str"),
         (checkpoint(300, 300, accumulated_results={"total": "much"}), "not valid"),
-        (checkpoint(700, 300), "lies outside"),
+        (checkpoint(700, 300), "is outside of"),
         (checkpoint(300, 300, history=[{"cursor": 200, "timestamp": "t"}]), "contradicts itself"),
     ],
 )
@@ -231,11 +231,11 @@ def test_a_dry_run_refuses_pages_of_a_batch_that_is_there_as_the_import_does(pag
 def test_a_file_of_other_pages_is_refused(pages: Path, holdfast: Command) -> None:
     file = pages / "corrected" / ".checkpoint"
     plain = json.loads(file.read_text())
-    for change, why in (({"total_pages": 6}, "gives 5"), ({"stage_name": "ocr"}, "stage 'ocr'")):
+    for change, why in (({"total_pages": 6}, "has 5"), ({"stage_name": "ocr"}, "stage 'ocr'")):
         file.write_text(json.dumps(plain | change))
         answer = holdfast("import", "app.py:book", "--from-pages", str(file), *AGREED)
         assert answer.code in (1, 2)
         assert why in answer.err
     file.write_text(json.dumps(plain)[:-9])
-    assert "cut off" in holdfast("import", "app.py:book", "--from-pages", str(file), *AGREED).err
+    assert "truncated" in holdfast("import", "app.py:book", "--from-pages", str(file), *AGREED).err
     assert not Path(".holdfast").exists()

@@ -36,7 +36,7 @@ def test_an_item_that_is_named_like_a_row_is_an_item_everywhere(here: Path, hold
     assert " - " not in listed
     assert "refused at the boundary" in told(holdfast, "why", "row 7")
     assert "seen by partition" not in told(holdfast, "why", "row 8")
-    assert "stood" not in told(holdfast, "dead", "show", "row 8")
+    assert "place  " not in told(holdfast, "dead", "show", "row 8")
     assert seen_in(here) == (Kind.ITEMS, {})
 
 
@@ -52,7 +52,7 @@ def test_a_row_that_was_buried_is_told_as_a_row(here: Path, holdfast: Command) -
     assert " - " in told(holdfast, "dead", "list")
     row = next(word for word in told(holdfast, "dead", "list").splitlines() if "row " in word).split()[2]
     assert "could not be handled" in told(holdfast, "why", f"row {row}")
-    assert "stood" in told(holdfast, "dead", "show", f"row {row}")
+    assert "place" in told(holdfast, "dead", "show", f"row {row}")
     assert seen_in(here) == (Kind.PARTITIONS, {"dead": 1})
 
 

@@ -56,7 +56,7 @@ def told(found: object) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--workers", "1000000"], "--workers 1000000: a whole number"),
+        (["--workers", "1000000"], "--workers 1000000: pass a whole number"),
         (["--budget", "0"], "--budget 0 would let nothing run"),
         (["--budget", "much"], "--budget much is not an amount of money"),
         (["--lease", "1ms"], "--lease 1ms: a lease lasts"),
@@ -87,11 +87,11 @@ def test_what_to_do_is_told_as_options(app: Path, holdfast: Command) -> None:
     assert "--changed rerun" in told(holdfast("plan", other))
     assert "--changed rerun" in told(holdfast("run", other, "--changed", "rerun")), "a dead letter is left alone"
     newer = write(app, "newer", text="b", made="dict(row)")
-    assert "--on-code-change keep to keep what is done, or --on-code-change rerun" in told(
+    assert "--on-code-change keep to keep finished work, or --on-code-change rerun" in told(
         holdfast("run", newer, "--on-code-change", "refuse")
     )
     assert "with --on-code-change rerun" in told(holdfast("plan", newer))
-    assert "--on-code-change rerun to run again" in told(holdfast("run", newer, "--changed", "keep"))
+    assert "--on-code-change rerun to run the affected" in told(holdfast("run", newer, "--changed", "keep"))
     assert logging.lastResort is not None
     warning = logging.LogRecord("holdfast.run", logging.WARNING, "", 0, 'Pass on_code_change="%s"', ("keep",), None)
     assert logging.lastResort.format(warning) == "Pass --on-code-change keep", (
@@ -108,7 +108,7 @@ def test_what_is_empty_or_broken_is_told_as_options(app: Path, holdfast: Command
 
 def test_a_scan_is_told_its_options_as_well(app: Path, holdfast: Command) -> None:
     assert holdfast("run", "app.py:orders").code == 0
-    assert "takes no --on-code-change rerun" in told(holdfast("run", "app.py:orders", "--on-code-change", "rerun"))
+    assert "does not take --on-code-change rerun" in told(holdfast("run", "app.py:orders", "--on-code-change", "rerun"))
     (app / "none.csv").write_text("n\n")
     write(app, "empty", csv="none.csv")
     told(holdfast("run", "empty.py:orders"))
@@ -174,7 +174,7 @@ def test_python_names_its_arguments() -> None:
     book.stage(name="read")(lambda row: row)
     report = book.run([], progress=False)
     assert "pass allow_empty=True." in report.why
-    with pytest.raises(hf.UsageError, match=r"^workers=0: a whole number"):
+    with pytest.raises(hf.UsageError, match=r"^workers=0: pass a whole number"):
         book.run([1], workers=0)
     book.run([{"id": 1, "a": 1}], key="id", batch="b", progress=False)
     with pytest.raises(hf.PayloadChanged, match='Pass changed="rerun" to handle it again') as refused:

@@ -94,7 +94,7 @@ def test_what_was_sent_to_review_shows_what_it_was_doing(later: World, holdfast:
 
 def test_whoever_requeues_after_the_end_of_a_batch_hears_of_it(later: World, holdfast: Command) -> None:
     later.store.amend(later.id, to_steer(BatchMode.OPEN, reason="run until", ends_at=later.clock() - 1), actor="ada")
-    assert "with a later --until, else the next run cancels" in holdfast(*RESOLVE, "requeue", "--dry-run").out
+    assert "with a later --until, or the next run cancels" in holdfast(*RESOLVE, "requeue", "--dry-run").out
     assert "with a later --until" in holdfast(*RESOLVE, "requeue", "--dry-run", "--json").document["warning"]
     assert "later" not in holdfast(*RESOLVE, "fail", "--dry-run").out
     assert "with a later --until" in holdfast(*RESOLVE, "requeue", *AGREED).document["warning"]
@@ -105,7 +105,7 @@ def test_what_was_requeued_too_often_is_said_to_be_buried(later: World, holdfast
     for _ in range(REQUEUES):
         assert "requeued: 1 item" in holdfast(*RESOLVE, "requeue", *said).out
         touch(later, ORPHAN_GRACE + 60.0)
-    assert "re-enqueued too often" in holdfast(*RESOLVE, "requeue", "--dry-run").out
+    assert "requeued too often" in holdfast(*RESOLVE, "requeue", "--dry-run").out
     answer = holdfast(*RESOLVE, "requeue", *said)
     assert "requeued: 0 items" in answer.out
     assert "buried: 1, re-enqueued too often: holdfast dead list moby-dick" in answer.out

@@ -35,7 +35,7 @@ def app(tmp_path: Path) -> Path:
 def test_before_the_first_run(app: Path) -> None:
     answer = python("plan", "app.py:rows", cwd=app)
     assert answer.code == 0, answer.err
-    for text in ("rows: 6 would run.", "new", "0, 1, 2, …", "nothing is known yet", "Nothing was changed."):
+    for text in ("rows: 6 would run.", "new", "0, 1, 2, …", "are not known yet", "Nothing was changed."):
         assert text in answer.out
     assert not (app / ".holdfast").exists()
 

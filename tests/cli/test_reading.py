@@ -138,7 +138,7 @@ def test_audit_verify_names_what_was_changed_and_ends_with_1(world: World, holdf
         db.execute("UPDATE items SET payload = CAST('{}' AS BLOB) WHERE id = (SELECT max(id) FROM items)")
     answer = holdfast("audit", "verify")
     assert answer.code == 1
-    assert "item 4 ('rest'): its key or its payload is not the one that was admitted" in answer.out
+    assert "item 4 ('rest'): its key or payload is not the one that was admitted" in answer.out
     assert holdfast("audit", "verify", "--json").document["batches"][0]["findings"][0]["kind"] == "payload"
 
 

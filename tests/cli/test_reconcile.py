@@ -103,7 +103,7 @@ def test_a_repair_shows_its_plan_asks_and_sends_back(app: str, here: Path, holdf
     assert (here / "out/5.json").exists()
     assert (here / "out/99.json").read_text() == "mine"
     (here / "out/99.json").unlink()
-    assert "nothing that a repair could put right" in holdfast("reconcile", "book", "--repair").out
+    assert "nothing that a repair could fix" in holdfast("reconcile", "book", "--repair").out
 
 
 @pytest.mark.promise("P15")
@@ -165,7 +165,7 @@ def test_a_repair_of_what_only_a_full_look_sees_is_suggested_with_it(app: str, h
 @pytest.mark.promise("A14")
 def test_a_batch_is_sealed_shown_refuses_and_is_reopened(app: str, holdfast: Command) -> None:
     not_yet = holdfast("reconcile", "book", "--seal")
-    assert (not_yet.code, "not sealed: 1 dead letter" in not_yet.err) == (1, True)
+    assert (not_yet.code, "not sealed: it has 1 dead letter" in not_yet.err) == (1, True)
     sealed = holdfast("reconcile", "book", "--seal", "--tolerate", "1", "--actor", "ann", "--reason", "read by two")
     assert (sealed.code, "book is sealed" in sealed.out) == (0, True)
     assert holdfast("reconcile", "book", "--seal", "--tolerate", "1").code == 0, "done again, it changes nothing"

@@ -84,7 +84,7 @@ def test_cancel_ends_a_batch_and_doing_it_again_does_no_harm(world: World, holdf
     assert holdfast("status", "moby-dick", "--json").document["end"] == "cancelled"
     assert "because" in holdfast("why", "moby-dick", "rest").out
     assert holdfast("audit", "verify").code == 0
-    assert "was cancelled, for good" in holdfast("unpause", "moby-dick", *WHY).err
+    assert "was cancelled, which cannot be undone" in holdfast("unpause", "moby-dick", *WHY).err
 
 
 def test_cancel_leaves_what_somebody_holds_unless_told_otherwise(world: World, holdfast: Command) -> None:
@@ -180,7 +180,7 @@ def test_whoever_sends_items_back_after_the_end_hears_of_it(world: World, holdfa
         assert "with a later --until" in holdfast(*act, "--dry-run").out
         assert "with a later --until" in holdfast(*act, "--dry-run", "--json").document["warning"]
         done = holdfast(*act, "--yes", *WHY, "--json").document
-        assert (done["changed"] > 0, "cancels what goes back" in done["warning"]) == (True, True)
+        assert (done["changed"] > 0, "cancels the items that go back" in done["warning"]) == (True, True)
     assert "warning" not in holdfast("dead", "discard", "moby-dick", "--all", "--yes", *WHY, "--json").document
 
 

@@ -242,7 +242,7 @@ def test_the_audit_of_a_store_without_its_batch_ends_with_1(stored: Path, holdfa
     db.close()
     told = holdfast("audit", "verify", "--store", "state.db")
     assert told.code == 1
-    assert "its row is gone" in told.out
+    assert "its row is missing" in told.out
 
 
 def test_a_wrong_number_of_stages_in_a_row_does_not_keep_a_run_from_its_end(stored: Path) -> None:
@@ -272,6 +272,8 @@ def test_a_worker_that_is_granted_items_and_loads_none_stops(monkeypatch: pytest
         return []
 
     monkeypatch.setattr(SqliteStore, "load", nothing)
-    with pytest.raises(hf.Damaged, match=r"counts 5 pending items, and the store has none.*holdfast audit verify p"):
+    with pytest.raises(
+        hf.Damaged, match=r"counts 5 pending items, but the store has no such item.*holdfast audit verify p"
+    ):
         run(p, range(5))
     assert len(loads) == 2

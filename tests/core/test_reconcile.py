@@ -29,7 +29,7 @@ from holdfast.core.verify import (
 from tests.core.made import PROPERTY, STATES, chunk
 
 STAGES = 4
-REASONS = st.sampled_from([GONE, "its content differs", "its size differs: 3 bytes, recorded were 9"])
+REASONS = st.sampled_from([GONE, "its content differs", "its size differs: 3 bytes, 9 recorded"])
 NUMBERS = st.integers(0, 50)
 DOUBTS = st.sampled_from([Verdict.FAILS, Verdict.UNKNOWN])
 

@@ -158,7 +158,7 @@ def test_where_a_step_leaves_no_choice_the_stage_need_not_be_given(step: Transit
     before, after = (min(states) for states in LAW[step])
     place = ItemState(stage=2 if after is DONE else 1, state=before)
     if step in BACK:
-        with pytest.raises(UsageError, match="give it"):
+        with pytest.raises(UsageError, match="pass stage="):
             move(place, step, to=after, stages=STAGES)
     else:
         assert move(place, step, to=after, stages=STAGES).stage == stage_after(step, after, place.stage)

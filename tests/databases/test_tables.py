@@ -173,7 +173,7 @@ def test_rows_that_nothing_tells_apart_are_refused(engine: sa.Engine) -> None:
     with pytest.raises(hf.UsageError, match="two rows share the cursor and the key"):
         list(hf.Query(engine, "SELECT * FROM loose", cursor="at", key="kind").read(None, None))
     make(engine, sa.Integer, [1, 1])
-    with pytest.raises(hf.UsageError, match="nothing says that total tells rows apart"):
+    with pytest.raises(hf.UsageError, match="it is not certain that total tells rows apart"):
         ids(hf.Table(engine, "orders", cursor="at", key="total").read(None, None))
 
 

@@ -103,7 +103,7 @@ def test_a_run_that_proves_every_promise_in_force_passes(tool: Any, capsys: pyte
         ({ZOMBIE: entry("A2", outcome="skipped")}, "A2 is not proved by this run: of its tests, 1 skipped"),
         ({ZOMBIE: entry("A2", outcome="not run")}, "A2 is not proved by this run: of its tests, 1 not run"),
         ({f"{FLEET}[2]": entry("A1", outcome="failed")}, "A1 is not proved by this run"),
-        ({"tests/other/test_x.py::test_x": entry("A1")}, "tests/other/test_x.py belongs to no layer"),
+        ({"tests/other/test_x.py::test_x": entry("A1")}, "tests/other/test_x.py does not belong to a layer"),
     ],
 )
 def test_a_promise_in_force_that_is_not_proved_fails_the_build(

@@ -176,7 +176,7 @@ def test_a_finding_about_an_item_or_a_chunk_is_told_in_words() -> None:
     )
     chunk = Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(1), owner="host-a")
     assert projection.chunk_difference(chunk) == (
-        "it covers items 0 to 0, but its journal says items 0 to 1; it is held by host-a, but its journal says nobody"
+        "it covers items 0 to 0, but its journal says items 0 to 1; it is held by host-a, but its journal says no owner"
     )
 
 

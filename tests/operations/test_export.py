@@ -165,7 +165,7 @@ def test_a_result_that_is_a_decimal_is_one_column_and_a_key_stays_a_text(tmp_pat
 
 def test_a_value_of_another_type_that_appears_between_the_two_readings_is_told(tmp_path: Path) -> None:
     readings = iter([[{"a": 1}], [{"a": "x"}]])
-    with (tmp_path / "out").open("wb") as stream, pytest.raises(Conflict, match="continued while it was exported"):
+    with (tmp_path / "out").open("wb") as stream, pytest.raises(Conflict, match="changed while it was exported"):
         export.write_parquet(stream, lambda: next(readings))
 
 

@@ -136,7 +136,7 @@ def test_a_reset_twice_is_harmless(buried: World) -> None:
     epochs = [place(buried, key).epoch for key in ("fine", "bad", "worse")]
     assert epochs == [1, 1, 1]
     again = operations.reset(buried.store, buried.batch, BY)
-    assert (again.changed, again.left_alone) == (0, (("there already", 3),))
+    assert (again.changed, again.left_alone) == (0, (("already there", 3),))
     assert [place(buried, key).epoch for key in ("fine", "bad", "worse")] == epochs
 
 
@@ -185,7 +185,7 @@ def test_a_batch_reset_to_a_later_stage_leaves_earlier_items_alone(world: World)
     world.add("a", "b")
     world.work(lambda item: done(item) if item.key == "a" else deferred(item))
     result = operations.reset(world.store, world.batch, BY, to_stage=1)
-    assert (result.changed, dict(result.left_alone)) == (0, {"there already": 1, "not yet at that stage": 1})
+    assert (result.changed, dict(result.left_alone)) == (0, {"already there": 1, "not yet at that stage": 1})
 
 
 def test_a_batch_reset_works_in_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_batch_reset_works_in_groups(world: World, monkeypatch: pytest.MonkeyP
 
 def test_a_reset_leads_back_only(world: World) -> None:
     world.add("a")
-    with pytest.raises(UsageError, match="leads back"):
+    with pytest.raises(UsageError, match="goes back"):
         operations.reset(world.store, world.batch, BY, "a", to_stage="correct")
 
 
@@ -221,7 +221,7 @@ def test_a_dead_letter_whose_payload_was_cut_is_not_run(world: World) -> None:
         operations.redrive(world.store, world.batch, BY, ["big"]),
         operations.reset(world.store, world.batch, BY, "big"),
     ):
-        assert (result.changed, result.left_alone) == (0, (("its payload was too large to be kept", 1),))
+        assert (result.changed, result.left_alone) == (0, (("its payload was too large to store", 1),))
     assert operations.discard(world.store, world.batch, BY, ["big"]).changed == 1
 
 

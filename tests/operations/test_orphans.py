@@ -468,7 +468,7 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     world.add("page")
     world.clock.advance(ORPHAN_GRACE + 1.0)
     assert now_of(world).startswith(
-        "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; nobody"
+        "an orphan at 'ocr': no progress since 2023-11-14 22:13:20Z, 2 h 00 min ago; it was never claimed"
     )
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REQUEUE)
     assert now_of(world).startswith("ready at 'ocr'. Last act: requeued by ada (to continue at 'ocr')")
@@ -477,9 +477,9 @@ def test_why_begins_with_the_reason_an_item_is_where_it_is(world: World) -> None
     assert "paused" in tell(world.store, world.batch, "page").next
     world.store.amend(world.id, to_steer(BatchMode.OPEN, reason="on with it"), actor="ada")
     world.claim()
-    assert "in the hands of host-a pid 4711 under fence 1 since 2023-11-15 00:13:21Z" in now_of(world)
+    assert "held by host-a pid 4711 under fence 1 since 2023-11-15 00:13:21Z" in now_of(world)
     world.clock.advance(ORPHAN_GRACE + 31.0)
-    assert "host-a pid 4711 had it last; re-enqueued 1 of 3 times" in now_of(world)
+    assert "host-a pid 4711 had it last; requeued 1 of 3 times" in now_of(world)
     world.store.amend(world.id, to_steer(BatchMode.CANCELLED, reason="enough"), actor="ada")
     assert now_of(world).startswith("stranded at 'ocr': its batch was cancelled")
     resolution.resolve_orphans(world.store, world.batch, BY, Strategy.REVIEW)

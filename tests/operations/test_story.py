@@ -63,7 +63,7 @@ def test_an_item_that_waits_says_until_when(world: World) -> None:
     world.commit(claim, [], due=world.clock() + 90.0)
     tale = why.tell(world.store, world.batch, "page")
     assert tale.now == "waits at 'ocr' until 2023-11-14 22:14:50Z, 1 min 30 s from now (deferred: too early)."
-    assert tale.next == "a run takes it when it is due."
+    assert tale.next == "a run claims it when it is due."
 
 
 def test_an_item_in_flight_names_its_owner_and_fence(world: World) -> None:
@@ -71,7 +71,7 @@ def test_an_item_in_flight_names_its_owner_and_fence(world: World) -> None:
     world.claim()
     tale = why.tell(world.store, world.batch, "page")
     assert told(world, "page") == ["admitted", "claimed"]
-    assert "in the hands of host-a pid 4711 under fence 1" in tale.now
+    assert "held by host-a pid 4711 under fence 1" in tale.now
 
 
 def test_a_grant_that_died_is_told(world: World) -> None:

@@ -39,7 +39,7 @@ def test_an_accumulator_with_a_field_missing_is_refused_and_the_checkpoint_befor
             return {"pieces": acc.pieces}  # type: ignore[return-value]
         return Stock(pieces=acc.pieces + len(rows), value=acc.value + Decimal("0.10") * len(rows))
 
-    with pytest.raises(hf.UsageError, match=r"handler 'add': its accumulator is not valid: value"):
+    with pytest.raises(hf.UsageError, match=r"handler 'add': the accumulator is not valid: value"):
         scan.run(progress=False)
     report = scan.report()
     assert (report.counts.dead, report.counts.pending) == (0, 1), "no range is buried for what is wrong with the scan"
@@ -117,7 +117,7 @@ def test_an_accumulator_of_more_than_half_the_limit_is_warned_of_once(caplog: py
     with caplog.at_level(logging.WARNING, "holdfast.scan"):
         assert scan.run(progress=False).exit_code == 0
     assert [record.message for record in caplog.records if "accumulator" in record.message] == [
-        f"handler 'keep_much': its accumulator has {ACC_BYTES // 2 + 3:,} bytes, {ACC_BYTES:,} are the most"
+        f"handler 'keep_much': the accumulator has {ACC_BYTES // 2 + 3:,} bytes; the limit is {ACC_BYTES:,}"
     ]
 
 

@@ -165,7 +165,7 @@ def test_an_adopter_that_raises_is_no_answer(restart: Callable[..., hf.Pipeline]
     book = restart(ledger.define)
     report = run(book, range(3))
     assert codes(report) == {1: "adopter_failed"}
-    assert "the adopter of stage 'pay' could not say anything about item 1" in report.dead[0].reason
+    assert "the adopter of stage 'pay' gave no answer about item 1" in report.dead[0].reason
     assert ledger.calls.seen.count(1) == 1, "while nothing is known, nothing is paid again"
 
 

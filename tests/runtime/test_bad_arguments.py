@@ -19,7 +19,7 @@ def keeping(book: hf.Pipeline) -> hf.Pipeline:
 
 
 RUN: dict[str, tuple[dict[str, Any], str]] = {
-    "no workers": ({"workers": 0}, "workers=0: a whole number from 1"),
+    "no workers": ({"workers": 0}, "workers=0: pass a whole number from 1"),
     "workers below zero": ({"workers": -1}, "workers=-1"),
     "half a worker": ({"workers": 1.5}, "workers=1.5"),
     "workers as text": ({"workers": "4"}, "workers='4'"),
@@ -47,11 +47,11 @@ RUN: dict[str, tuple[dict[str, Any], str]] = {
     "a level that is true": ({"verify": True}, "verify=True"),
     "an executor nobody knows": ({"executor": "gpu"}, "executor='gpu': pass 'threads'"),
     "an executor that is none": ({"executor": print}, "executor="),
-    "progress in words": ({"progress": "yes"}, "progress='yes': pass True or False"),
+    "progress in words": ({"progress": "yes"}, "progress='yes': pass True, False"),
     "an identity nobody knows": ({"identity": "row"}, "identity='row': pass \"key\""),
     "a change nobody knows": ({"changed": "ask"}, "changed='ask': use \"refuse\""),
-    "a key that is a number": ({"key": 5}, "key=5: name a field"),
-    "a budget that is a number": ({"budget": 5}, r"budget=5: write hf.Budget"),
+    "a key that is a number": ({"key": 5}, "key=5: pass the name of a field"),
+    "a budget that is a number": ({"budget": 5}, r"budget=5: pass hf.Budget"),
     "a batch that is a number": ({"batch": 5}, "batch name 5"),
     "a batch without a name": ({"batch": ""}, "batch name ''"),
     "a batch of blanks": ({"batch": "  "}, "batch name"),
@@ -74,15 +74,15 @@ STAGE: dict[str, tuple[dict[str, Any], str]] = {
     "no time": ({"timeout": 0}, "timeout=0 must be more than 0 s"),
     "time in other words": ({"timeout": "x"}, "timeout='x': write a time"),
     "time below zero": ({"timeout": -1}, "timeout=-1"),
-    "no concurrency": ({"concurrency": 0}, "concurrency=0: a whole number"),
+    "no concurrency": ({"concurrency": 0}, "concurrency=0: pass a whole number"),
     "half a concurrency": ({"concurrency": 1.5}, "concurrency=1.5"),
     "concurrency as text": ({"concurrency": "2"}, "concurrency='2'"),
     "concurrency that is true": ({"concurrency": True}, "concurrency=True"),
     "an executor nobody knows": ({"executor": "gpu"}, "executor='gpu' must be"),
     "metrics that are no model": ({"metrics": dict}, "must be a pydantic model"),
     "metrics that are a value": ({"metrics": 5}, "must be a pydantic model"),
-    "a retry that is a number": ({"retry": 3}, "retry=3: write hf.Retry"),
-    "a sink that is a path": ({"sink": "out/{key}.json"}, 'write hf.Files("out/{key}.json")'),
+    "a retry that is a number": ({"retry": 3}, "retry=3: pass hf.Retry"),
+    "a sink that is a path": ({"sink": "out/{key}.json"}, 'pass hf.Files("out/{key}.json")'),
     "a name that is a number": ({"name": 5}, "stage name 5"),
     "a name of blanks": ({"name": " "}, "stage name ' '"),
 }
@@ -124,7 +124,7 @@ RETRY: dict[str, tuple[Callable[[], Any], str]] = {
     "within in other words": (lambda: hf.Retry(within="x"), "Retry(within=…)='x'"),
     "one wait": (lambda: hf.Retry(wait="2s"), "the shortest and the longest wait"),  # type: ignore[arg-type]
     "three waits": (lambda: hf.Retry(wait=(1, 2, 3)), "the shortest and the longest wait"),  # type: ignore[arg-type]
-    "waits the wrong way round": (lambda: hf.Retry(wait=("30s", "2s")), "the first is the shortest wait"),
+    "waits the wrong way round": (lambda: hf.Retry(wait=("30s", "2s")), "must not be longer than the second"),
     "waits in other words": (lambda: hf.Retry(wait=("a", "b")), "Retry(wait=…)='a'"),
     "money below zero": (lambda: hf.Retry(usd=-1), "usd=-1"),
     "money in words": (lambda: hf.Retry(usd="five"), "usd='five'"),
@@ -132,8 +132,8 @@ RETRY: dict[str, tuple[Callable[[], Any], str]] = {
     "a budget below zero": (lambda: hf.Budget(usd=-5), "usd=-5"),
     "a budget in words": (lambda: hf.Budget(usd="five"), "usd='five'"),
     "a budget without end": (lambda: hf.Budget(usd=math.inf), "usd=inf"),
-    "an item that costs nothing": (lambda: hf.Budget(usd=5, item=0), "an item costs something"),
-    "an item that costs more than all": (lambda: hf.Budget(usd=5, item=6), "no more than all"),
+    "an item that costs nothing": (lambda: hf.Budget(usd=5, item=0), "item must be more than 0"),
+    "an item that costs more than all": (lambda: hf.Budget(usd=5, item=6), "at most usd"),
     "a pipeline without a name": (lambda: hf.Pipeline(""), "pipeline name ''"),
     "a pipeline named by a number": (lambda: hf.Pipeline(5), "pipeline name 5"),  # type: ignore[arg-type]
     "files without a key": (lambda: hf.Files("out/page.json"), "key"),
@@ -172,7 +172,7 @@ def test_a_pipeline_without_stages_cannot_run(book: hf.Pipeline) -> None:
 def test_a_pipeline_has_64_stages_at_most(book: hf.Pipeline) -> None:
     for number in range(64):
         book.stage(name=f"stage {number}")(lambda value: value + 1)
-    with pytest.raises(hf.UsageError, match="64 stages, the most there can be"):
+    with pytest.raises(hf.UsageError, match="64 stages, which is the most allowed"):
         book.stage(name="stage 64")(lambda value: value)
     run(book, [0, 1])
     assert [result.output for result in book.results()] == [64, 65]
@@ -218,5 +218,5 @@ def test_a_data_frame_is_asked_for_its_rows(keeping: hf.Pipeline) -> None:
     class Frame(list[str]):
         columns = ("id", "title")
 
-    with pytest.raises(hf.UsageError, match=r'give its rows, such as frame.to_dict\("records"\)'):
+    with pytest.raises(hf.UsageError, match=r'pass its rows, such as frame.to_dict\("records"\)'):
         keeping.run(Frame(["id", "title"]), progress=False)

@@ -69,7 +69,7 @@ def test_a_file_in_the_place_of_the_folder_is_told(folder: Path) -> None:
 def test_a_place_that_may_not_be_written_is_told(folder: Path) -> None:
     place = folder / "locked"
     place.mkdir(mode=0o500)
-    with as_an_ordinary_user(), pytest.raises(hf.UsageError, match="may not be written"):
+    with as_an_ordinary_user(), pytest.raises(hf.UsageError, match="cannot be written"):
         run(keeping(place / "state.db"), [1])
 
 

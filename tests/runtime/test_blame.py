@@ -84,7 +84,7 @@ def test_what_three_dead_owners_held_is_run_with_full_concurrency(store: Store) 
     assert seen == set(range(48))
     assert not together.broken
     assert orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now()) is None
-    assert any("the last 3 owners of a part died before a commit" in each for each in report.warnings)
+    assert any("the last 3 owners of a chunk died before a commit" in each for each in report.warnings)
     assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
 
 
@@ -142,11 +142,11 @@ def test_status_why_and_the_bar_say_who_died_and_what_follows(store: Store) -> N
     seen = status.snapshot(store, batch)
     assert seen.blame is not None
     assert (seen.blame.deaths, seen.blame.items, seen.blame.parts, seen.blame.is_suspected) == (3, 16, 2, True)
-    assert "the last 3 owners of a part died before a commit" in str(seen.blame)
+    assert "the last 3 owners of a chunk died before a commit" in str(seen.blame)
     assert "holdfast reset book --blame" in str(seen.blame)
     assert seen.as_dict()["blame"]["deaths"] == 3
     tale = why.tell(store, batch, "0")
-    assert "The last 3 owners of this part died before a commit" in tale.now
+    assert "The last 3 owners of this chunk died before a commit" in tale.now
     assert any("--blame" in command for command in tale.commands)
     assert "died" not in why.tell(store, batch, "47").now
     assert any("3 owners" in each for each in book.report().warnings)
@@ -196,7 +196,7 @@ def test_a_person_lifts_the_blame_on_every_store(folder: Path) -> None:
         assert isinstance(answer, Claim)
         assert (answer.blame, answer.pending > 4) == (0, True)
         tale = why.tell(store, batch, "0")
-        assert "the blame of its part was lifted by ada: spot instances" in str(tale)
+        assert "the blame of its chunk was lifted by ada: spot instances" in str(tale)
         assert audit.verify(store, lookup.batch_named(store, "book"), full=True).holds
         store.close()
 

@@ -140,7 +140,7 @@ def test_an_item_in_hand_whose_wait_the_clock_ended_is_not_told_as_waiting(world
     assert "its next attempt is due" in why.look_ahead(world.store, world.batch, item, chunk).now
     world.clock.advance(-HOUR)
     told = why.look_ahead(world.store, world.batch, item, chunk).now
-    assert "in the hands of" in told
+    assert "held by" in told
     assert "its next attempt is due" not in told
 
 

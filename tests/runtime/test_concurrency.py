@@ -187,7 +187,7 @@ def test_a_thread_pool_of_the_users_that_is_closed_says_so(book: hf.Pipeline) ->
 
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    with pytest.raises(hf.UsageError, match="executor that was given to run"):
+    with pytest.raises(hf.UsageError, match="executor passed to run"):
         run(book, range(5), executor=pool)
     assert run(book, range(5)).is_complete
 
@@ -201,7 +201,7 @@ def test_a_pool_of_the_users_that_is_closed_while_it_works_loses_nothing(book: h
             pool.shutdown(wait=False, cancel_futures=True)
         return number
 
-    with pytest.raises(hf.UsageError, match="executor that was given to run"):
+    with pytest.raises(hf.UsageError, match="executor passed to run"):
         run(book, range(50), executor=pool)
     report = run(book, range(50))
     assert (report.counts.done, report.counts.dead) == (50, 0)

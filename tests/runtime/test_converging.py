@@ -272,7 +272,7 @@ def test_it_may_be_a_coroutine_also_within_a_loop(store: Any) -> None:
 
 @pytest.mark.parametrize(
     ("made", "says"),
-    [(object, "what converge 'give' returned"), (lambda: "x" * (17 << 20), "write it to a file")],
+    [(object, "what converge 'give' returned"), (lambda: "x" * (17 << 20), "write the result to a file")],
     ids=["object", "huge"],
 )
 def test_what_cannot_be_kept_is_refused(store: Any, made: Callable[[], Any], says: str) -> None:
@@ -318,5 +318,5 @@ def test_it_may_not_run_the_scan_it_belongs_to() -> None:
     def again(parts: list[int]) -> Any:
         return run(scan)
 
-    with pytest.raises(hf.NotConverged, match="it would wait for itself"):
+    with pytest.raises(hf.NotConverged, match="would wait for itself"):
         run(scan)

@@ -182,7 +182,7 @@ def test_a_deadly_group_is_halved_down_to_a_row_and_blames_it_after_three_deaths
         assert (rows, group.size) == (culprit, 1)
         assert tries <= deaths, "one for the whole, one for each halving, three alone"
         group.died(rows)
-        assert "before it came to a row" in group.trouble
+        assert "before it reached a row" in group.trouble
 
 
 @pytest.mark.promise("C11")

@@ -250,7 +250,7 @@ def test_a_coroutine_that_would_wait_for_its_own_batch_is_told_whatever_runs_bes
     assert begun.wait(60)
     assert run(other, [1]).is_complete
     thread.join(60)
-    assert "was run by one of its own handlers" in told[0]
+    assert "was run from one of its own handlers" in told[0]
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])

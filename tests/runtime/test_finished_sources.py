@@ -88,7 +88,7 @@ def test_a_file_that_was_touched_or_written_on_is_the_same() -> None:
     report = scan(hf.Csv(path)).run(progress=False)
     (note,) = report.warnings
     assert "has grown by 12 bytes" in note
-    assert "follow" not in note, "a file is not followed"
+    assert "follow" not in note, "a file cannot be followed"
     assert (report.exit_code, report.result) == (0, 1000)
 
 
@@ -149,9 +149,9 @@ def test_a_folder_that_grew_is_told_and_one_that_shrank_is_refused(source: Make,
     assert any("has grown by 2 " in each for each in scan(source(), partitions).plan().notes)
     for name in ("000", "200", "105"):
         (folder / name).unlink()
-    refused(scan(source(), partitions), "it has 39 (files|objects), and had 40")
+    refused(scan(source(), partitions), "it has 39 (files|objects), but had 40")
     (folder / "105").write_text("another content")
-    refused(scan(source(), partitions), "not every (file|object) that it had is there as it was")
+    refused(scan(source(), partitions), "not every (file|object) that it had is still the same")
     shutil.rmtree(folder)
     refused(scan(source(), partitions), "no such folder")
 
@@ -162,7 +162,7 @@ def test_another_folder_with_more_files_is_no_growth() -> None:
         for n in range(count):
             Path(day, "in", f"{n:03}").write_text("x" * size)
     scan(hf.Folder("monday/in")).run(progress=False)
-    refused(scan(hf.Folder("tuesday/in")), "not every file that it had is there as it was")
+    refused(scan(hf.Folder("tuesday/in")), "not every file that it had is still the same")
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -181,7 +181,7 @@ def test_a_table_that_grew_is_told_and_one_that_shrank_or_was_filled_again_is_re
     assert (report.exit_code, report.result) == (0, 1000)
     with engine.begin() as db:
         db.execute(sa.text("DELETE FROM orders WHERE id = 77"))
-    with pytest.raises(hf.SourceChanged, match="it has 999 rows among those it had, and had 1,000"):
+    with pytest.raises(hf.SourceChanged, match="it has 999 rows among those it had, but had 1,000"):
         made.run(progress=False)
     with engine.begin() as db:
         db.execute(sa.text("DELETE FROM orders"))

@@ -104,7 +104,7 @@ def test_an_outage_is_one_line_and_one_when_it_is_over(store: SqliteStore, caplo
     lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.follow"]
     assert len(lines) == 2, lines
     assert "did not answer" in lines[0]
-    assert "it answers again, after" in lines[1]
+    assert "it is back after" in lines[1]
     assert [tick.ended for tick in told] == [Ended.CAUGHT_UP, Ended.FAILED, Ended.NOTHING_NEW]
 
 

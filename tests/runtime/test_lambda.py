@@ -120,7 +120,7 @@ def test_in_a_queue_with_an_order_nothing_overtakes(pages: hf.Pipeline, calls: C
 
 
 def test_other_events_are_refused_with_what_is_expected(pages: hf.Pipeline) -> None:
-    with pytest.raises(hf.UsageError, match="no SQS messages"):
+    with pytest.raises(hf.UsageError, match="not SQS messages"):
         hf.lambda_handler(pages)({"Records": [{"Sns": {}}]}, None)
 
 

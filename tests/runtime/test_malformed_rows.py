@@ -269,7 +269,7 @@ def test_in_processes_malformed_rows_are_buried_and_a_file_that_is_replaced_is_r
     done = App(folder, MOVING).run()
     assert done.returncode == 0, done.stderr
     refused, buried = done.stdout.splitlines()
-    assert "is not what it was when the scan began" in refused
+    assert "changed after the scan began" in refused
     assert WHY[3] in buried
     handled = {int(line) for line in (folder / "handled").read_text().split()}
     assert handled < set(GOOD), "the first range, as it was, and nothing of the new file"

@@ -67,7 +67,7 @@ def test_work_that_comes_after_the_seal_is_not_answered_as_if_it_counted(book: h
         lifecycle.seal(book.store, batch, reconcile(book.store, batch), actor="ann")
         return n
 
-    with pytest.raises(hf.Refused, match="sealed meanwhile: what was done is not recorded"):
+    with pytest.raises(hf.Refused, match="sealed meanwhile: the outcome is not recorded"):
         book.process(1)
 
 

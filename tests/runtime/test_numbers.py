@@ -377,7 +377,7 @@ def test_partitions_and_rows_that_died_are_told_apart() -> None:
 def test_the_bar_of_a_scan_stands_where_its_rows_stand() -> None:
     bar = _Terminal("totals")
     bar(moment(counts_rows=True, rows_before=500, rows=100, rows_expected=1_000), True)
-    assert [(task.completed, task.total) for task in bar.bar.tasks] == [(600, 1_000)]
+    assert (bar.picture.done, bar.picture.total) == (600, 1_000)
 
 
 def test_rows_that_were_redriven_are_dead_again_only_where_they_were_buried() -> None:

@@ -236,7 +236,7 @@ def test_a_wait_that_is_no_time_is_not_believed(book: hf.Pipeline, after: Any) -
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12])
 def test_deferring_for_a_time_that_is_none_says_so(seconds: float) -> None:
-    with pytest.raises(hf.UsageError, match="give the seconds to wait"):
+    with pytest.raises(hf.UsageError, match="pass the seconds to wait"):
         hf.Defer(seconds)
 
 

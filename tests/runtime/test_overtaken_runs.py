@@ -57,7 +57,7 @@ def the_last_message_comes(letters: Letters) -> None:
 
 
 def a_person_closes_it(letters: Letters) -> None:
-    letters.meanwhile = lambda: letters.pipeline.close(reason="these were all")
+    letters.meanwhile = lambda: letters.pipeline.close(reason="there are no more")
 
 
 @pytest.mark.promise("A14", "A15")
@@ -76,7 +76,7 @@ def test_a_run_that_is_refused_further_items_tells_the_end_of_those_that_came(le
     is_closed = threading.Event()
 
     def close() -> None:
-        letters.pipeline.close(reason="these were all")
+        letters.pipeline.close(reason="there are no more")
         is_closed.set()
 
     def source() -> Iterator[int]:

@@ -88,13 +88,13 @@ def test_without_a_store_all_is_new_and_none_is_made(book: hf.Pipeline, folder: 
     assert planned(plan) == {("run", "new", "first"): 3, ("bury", "invalid", "first"): 1}
     assert (plan.is_new, plan.read, plan.forecast.learned_from) == (True, 5, None)
     assert plan.notes == ("1 item came more than once",)
-    assert "nothing is known yet" in str(plan)
+    assert "are not known yet" in str(plan)
     assert list(folder.iterdir()) == []
 
 
 def test_a_batch_that_is_not_there_needs_items(book: hf.Pipeline) -> None:
     define(Calls())(book)
-    with pytest.raises(hf.UsageError, match="plan\\(\\) some items"):
+    with pytest.raises(hf.UsageError, match="pass items to plan\\(\\)"):
         book.plan()
 
 

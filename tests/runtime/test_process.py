@@ -248,7 +248,7 @@ def test_what_waits_is_not_running_because_something_else_runs() -> None:
         one.store.commit([commit(holder, NOTHING, commit_id=bytes(16), release=True, due=clock() + 90)])
         waits, runs = one.process(1), one.process(2)
     assert (waits.state, waits.due) == ("waiting", clock() + 90)
-    assert (runs.state, runs.why, runs.due) == ("running", "another process has it in hand", None)
+    assert (runs.state, runs.why, runs.due) == ("running", "another process is handling it", None)
 
 
 def test_two_threads_with_the_same_message_run_it_once(book: hf.Pipeline) -> None:

@@ -181,7 +181,7 @@ def test_a_pipeline_inside_a_function_is_told_to_move(folder: Path) -> None:
     )
     ended = app.run()
     assert ended.returncode == 1
-    assert "is not at the top of a module" in ended.stderr
+    assert "is not at the top level of a module" in ended.stderr
 
 
 @pytest.mark.slow
@@ -273,7 +273,7 @@ if __name__ == "__main__":
 """,
     )
     ended = app.run()
-    assert "executor that was given to run() is broken" in ended.stderr
+    assert "executor passed to run() is broken" in ended.stderr
     counts = stored(folder).report().counts
     assert (counts.dead, counts.expected) == (0, 12)
 

@@ -214,7 +214,7 @@ def test_totals_that_are_not_those_of_the_items_are_found() -> None:
     store._chunks[chunk.id] = replace(chunk, counts=counts)
     found = book.reconcile()
     assert found.found.keys() >= {What.MISCOUNTED}
-    assert any("the chunks say that 5 items are done" in finding.why for finding in found.findings)
+    assert any("the chunks count 5 items as done" in finding.why for finding in found.findings)
 
 
 @pytest.mark.promise("A14")
@@ -444,7 +444,9 @@ def test_much_is_not_undone_without_being_told_so(book: hf.Pipeline, monkeypatch
     Path("out").rename("elsewhere")
     findings = repairable(book.store, batch, None, "quick")
     wanted = repair.preview_repair(book.store, batch, reconcile(book.store, batch), findings)
-    with pytest.raises(hf.Refused, match=r"32 items .* 100% of the 32 that are done; .* at most 10%: is"):
+    with pytest.raises(
+        hf.Refused, match=r"32 items .* 100% of the 32 that are done, and at most 10% is allowed: check"
+    ):
         repair.check_share(wanted, 0.10)
     repair.check_share(wanted, 1.0)
     assert book.report().counts.pending == 0

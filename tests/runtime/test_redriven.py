@@ -360,7 +360,7 @@ def test_the_report_of_what_follows_says_so(folder: Path) -> None:
     scan.tick()
     report = scan.report()
     assert report.state == "following"
-    assert report.why == "3 rows stand behind its checkpoint. 1 dead letter: see `holdfast dead list orders`."
+    assert report.why == "3 rows behind its checkpoint. 1 dead letter: see `holdfast dead list orders`."
     send_again(scan)
     assert "1 redriven row not handled yet" in scan.report().why
     assert str(scan.report()).startswith("orders: following.")

@@ -213,13 +213,13 @@ def test_another_process_is_told_in_words_that_a_payload_was_replaced(
     second = restart(define)
     with caplog.at_level(logging.WARNING):
         run(second, [{"id": 7, "v": 2}], key="id", changed="rerun")
-        wait_for(lambda: not sees_it_first or "not kept" in caplog.text)
+        wait_for(lambda: not sees_it_first or "not recorded" in caplog.text)
         end.set()
         thread.join(30)
     assert outputs(second) == {7: 2}
-    (told,) = [each.getMessage() for each in caplog.records if "not kept" in each.getMessage()]
+    (told,) = [each.getMessage() for each in caplog.records if "not recorded" in each.getMessage()]
     assert told.startswith("batch 'book': the payload of item 7 was replaced while it was handled")
-    assert "its result is not kept and its cost is not on record" in told
+    assert "its result and its cost are not recorded" in told
     assert ("$0.01" in told) is not sees_it_first, "what runs has not told its cost"
     assert "chunk" not in told
 

@@ -248,7 +248,7 @@ def test_a_report_comes_out_of_a_pickle_as_it_went_in(asked: hf.Pipeline) -> Non
     again = pickle.loads(pickle.dumps(report))
     assert (again.as_dict(), str(again), again) == (report.as_dict(), str(report), report)
     assert copy.deepcopy(report).counts == report.counts
-    with pytest.raises(hf.UsageError, match="knows no store"):
+    with pytest.raises(hf.UsageError, match="has no store"):
         next(again.results())
 
 
@@ -264,3 +264,14 @@ def test_every_error_comes_out_of_a_pickle_as_it_went_in(error: hf.HoldfastError
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
     assert str(copy.copy(error)) == str(error)
+
+
+def test_a_reason_of_several_lines_takes_one_line_of_a_report(book: hf.Pipeline) -> None:
+    @book.stage(retry=ONCE)
+    def read(number: int) -> int:
+        raise hf.Permanent("broken", "the first line\nthe second line" + 500 * " and more")
+
+    (line,) = [each for each in str(run(book, [1])).splitlines() if "the first line" in each]
+    assert line.startswith("  dead     1 at read: broken: the first line the second line and more")
+    assert line.endswith("…")
+    assert len(line) < 450

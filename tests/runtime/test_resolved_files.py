@@ -58,7 +58,7 @@ def test_elsewhere_it_is_refused_and_nothing_is_written(tmp_path: Path, monkeypa
     p = with_letter()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with pytest.raises(hf.Refused, match="change to the folder that the runs were started in"):
+    with pytest.raises(hf.Refused, match="change to the folder in which the runs were started"):
         resolve(p, b'{"n": 22}')
     assert not list(Path().iterdir())
     assert is_dead(p)

@@ -146,7 +146,7 @@ def test_a_bare_second_parameter_of_another_name_is_not_the_context(
     ask.__annotations__ = {} if annotation is None else {"client": {"Any": Any, "object": object}[annotation]}
     book.stage(ask)
 
-    with pytest.raises(hf.UsageError, match="stage 'ask' takes 'client', and 'book' has no resource") as refused:
+    with pytest.raises(hf.UsageError, match="stage 'ask' takes 'client', but 'book' has no resource") as refused:
         {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
     assert "name it ctx, or annotate it hf.Context" in str(refused.value)
     assert find_batch(book.store, "book") is None
@@ -181,7 +181,7 @@ def test_a_name_that_nobody_defines_is_refused_before_anything(book: hf.Pipeline
     def ask(number: int, ctx: hf.Context, cleint: str) -> int:
         return number
 
-    with pytest.raises(hf.UsageError, match=r"stage 'ask' takes 'cleint', and 'book' has no resource of that name"):
+    with pytest.raises(hf.UsageError, match=r"stage 'ask' takes 'cleint', but 'book' has no resource of that name"):
         {"run": lambda: run(book, [1]), "plan": lambda: book.plan([1]), "process": lambda: book.process(1)}[way]()
     assert find_batch(book.store, "book") is None
 
@@ -196,17 +196,17 @@ def test_what_could_never_be_handed_over_is_refused(book: hf.Pipeline) -> None:
 
     with pytest.raises(hf.UsageError, match="is a context manager"):
         book.resource(managed)
-    with pytest.raises(hf.UsageError, match="the name of a parameter"):
+    with pytest.raises(hf.UsageError, match="use a valid parameter name"):
         book.resource(lambda: 1)
     with pytest.raises(hf.UsageError, match="scope='forever'"):
         book.resource(scope="forever")(client)  # type: ignore[call-overload]
-    with pytest.raises(hf.UsageError, match="lives on the event loop: that is one thread"):
+    with pytest.raises(hf.UsageError, match="lives on the event loop, which is one thread"):
         book.resource(scope="thread")(client)
     with pytest.raises(hf.UsageError, match="takes 'client' by position only"):
         book.stage(name="ask")(_by_position)
     book.resource(client)
     book.stage(name="ask")(lambda number, client: number)
-    with pytest.raises(hf.UsageError, match="takes 'client', an async resource, which lives on the event loop"):
+    with pytest.raises(hf.UsageError, match="takes 'client', an async resource, but does not run on the event loop"):
         run(book, [1])
 
 
@@ -239,11 +239,11 @@ def test_circles_and_what_would_outlive_what_it_rests_on_are_refused(book: hf.Pi
     book.stage(name="ask")(lambda number, a: number)
     book.resource(name="a")(lambda b: b)
     book.resource(name="b")(lambda a: a)
-    with pytest.raises(hf.UsageError, match="rest on each other in a circle: a → b → a"):
+    with pytest.raises(hf.UsageError, match="depend on each other in a circle: a → b → a"):
         run(book, [1])
     book.resource(name="a", scope="process")(lambda b: b)
     book.resource(name="b")(lambda: 1)
-    with pytest.raises(hf.UsageError, match="lasts for a process and takes 'b', which lasts for a run"):
+    with pytest.raises(hf.UsageError, match="has the scope process and takes 'b', which has the shorter scope run"):
         run(book, [1])
 
 
@@ -537,7 +537,7 @@ def test_an_executor_of_the_users_shares_what_can_be_closed_elsewhere(book: hf.P
     with ThreadPoolExecutor(2) as executor:
         assert run(book, range(5), executor=executor).is_complete
         book.resource(name="client", scope="thread")(lambda: 1)
-        with pytest.raises(hf.UsageError, match="nobody could close on an executor of yours"):
+        with pytest.raises(hf.UsageError, match="could not be closed on your own executor"):
             run(book, range(6), executor=executor)
 
 
@@ -829,7 +829,7 @@ def test_scans_refuse_what_they_could_not_hand_over() -> None:
     def add(rows: Any, acc: int, *, cleint: int) -> int:
         return acc
 
-    with pytest.raises(hf.UsageError, match="handler 'add' takes 'cleint', and 'orders' has no resource of that name"):
+    with pytest.raises(hf.UsageError, match="handler 'add' takes 'cleint', but 'orders' has no resource of that name"):
         scan.run(progress=False)
 
     async def client() -> int:
@@ -841,7 +841,7 @@ def test_scans_refuse_what_they_could_not_hand_over() -> None:
     async def each(part: hf.Partition, *, client: int) -> AsyncIterator[int]:
         yield 1
 
-    with pytest.raises(hf.UsageError, match=r"handler 'each' takes 'client', an async resource.*not as a generator"):
+    with pytest.raises(hf.UsageError, match=r"handler 'each' takes 'client', an async resource.*not a generator"):
         scan.run(progress=False)
     with pytest.raises(hf.UsageError, match=r"as in \(rows, acc, \*, client\)"):
         scan.handler(lambda rows, acc, client: acc)
@@ -911,7 +911,7 @@ def test_a_scan_that_follows_is_not_handed_any() -> None:
     @scan.handler
     def add(rows: Any, *, client: int) -> None: ...
 
-    with pytest.raises(hf.UsageError, match=r"follows its source, and is not handed resources \(client\)"):
+    with pytest.raises(hf.UsageError, match=r"follows its source, so its handler cannot take resources \(client\)"):
         scan.tick()
 
 

@@ -174,7 +174,7 @@ def test_a_budget_of_money_ends_the_attempts_of_an_item(folder: Path) -> None:
     report = run(open_book(folder, FasterClock(1), define), [1, 2])
     assert calls.seen.count(1) == calls.seen.count(2) == 3
     assert str(report.totals.usd) == "1.20"
-    assert "budget of money" in report.dead[0].reason
+    assert "money budget" in report.dead[0].reason
 
 
 def test_items_that_wait_for_long_are_left_to_whoever_comes_when_they_are_due(folder: Path) -> None:

@@ -184,7 +184,7 @@ def test_what_was_accumulated_and_does_not_fit_the_new_handler_is_told_in_plain_
         return acc
 
     scan = scan_of(other, store=folder / "state.db")
-    with pytest.raises(hf.UsageError, match="what was accumulated is not what it takes now"):
+    with pytest.raises(hf.UsageError, match="the stored accumulator does not fit its type"):
         scan.run(progress=False)
     assert scan.report().counts.dead == 0
 
@@ -220,7 +220,7 @@ def test_a_fold_that_nobody_told_what_to_begin_with_is_told_how_to_say_it(handle
     reasons = [letter.reason for letter in report.dead]
     assert reasons
     for reason in reasons:
-        assert "begins with None: write acc: int = 0, or handler(initial=0)" in reason
+        assert "starts with None: write acc: int = 0, or handler(initial=0)" in reason
 
 
 def test_a_fold_that_stumbles_over_its_rows_is_told_nothing_of_the_kind() -> None:
@@ -228,7 +228,7 @@ def test_a_fold_that_stumbles_over_its_rows_is_told_nothing_of_the_kind() -> Non
         return acc + rows[0]["n"]  # type: ignore[no-any-return]
 
     (letter,) = scan_of(stumbles, rows=2).run(progress=False).dead
-    assert "begins with" not in letter.reason
+    assert "starts with" not in letter.reason
 
 
 @pytest.mark.parametrize("every", ["often", "", "0s", 0, -5, 0.0, None, True])

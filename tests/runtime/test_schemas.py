@@ -370,7 +370,7 @@ def test_a_secret_is_refused_where_it_is_declared(book: hf.Pipeline) -> None:
         user: str
         password: SecretStr
 
-    with pytest.raises(hf.UsageError, match="has a secret in it"):
+    with pytest.raises(hf.UsageError, match="contains a secret"):
 
         @book.stage
         def log_in(login: Login) -> str:

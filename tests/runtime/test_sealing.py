@@ -95,9 +95,9 @@ def test_whatever_would_change_a_sealed_batch_is_refused_alike(book: hf.Pipeline
 def test_a_batch_with_more_dead_letters_than_are_tolerated_is_not_sealed(book: hf.Pipeline) -> None:
     report = run(book, [*ITEMS, "bad"], seal=True)
     assert (report.exit_code, batch_of(book).sealed_at) == (1, None)
-    assert "not sealed: 1 dead, tolerated are 0" in report.warnings
+    assert "not sealed: 1 dead, 0 tolerated" in report.warnings
     found = book.reconcile()
-    with pytest.raises(hf.Refused, match="1 dead letter, tolerated are 0"):
+    with pytest.raises(hf.Refused, match="1 dead letter and tolerates 0"):
         lifecycle.seal(book.store, batch_of(book), found, actor="op")
     assert lifecycle.seal(book.store, batch_of(book), found, actor="op", tolerated=1).sealed_at is not None
 

@@ -59,7 +59,7 @@ def test_a_disk_that_is_full_when_names_are_taken_is_told_and_the_next_run_works
 
     monkeypatch.setattr(Names, "write", fill)
     p = pipeline(calls)
-    with pytest.raises(hf.StoreError, match=r"No space left.*see to the disk, then run again"):
+    with pytest.raises(hf.StoreError, match=r"No space left.*check the disk, then run again"):
         run(p, [1, 2], batch="monday")
     assert len(calls) == 0
     assert run(p, [1, 2], batch="monday").is_complete
@@ -247,7 +247,7 @@ def test_names_that_are_taken_while_a_batch_is_opened_are_let_go_and_told_truly(
         }[way]()
     assert kept
     assert all(file.closed for file in kept)
-    assert "the batch was opened, and nothing else was done" in str(refused.value)
+    assert "the batch was opened, but nothing else was done" in str(refused.value)
     assert find_batch(p.store, "monday").admitted == 0  # type: ignore[union-attr]
 
 
@@ -625,9 +625,9 @@ def test_a_store_that_was_in_memory_or_deleted_is_named_with_the_ways_to_continu
         run(second, ["1"], batch="monday")
     assert str(refused.value) == (
         f"the files {template} of stage 'write' were recorded by batch 'monday' of pipeline 'p' in another store, "
-        "perhaps one that was deleted, or was only in memory; this batch of the same name would replace them, and "
-        "nothing was done. If that store is still there, use it. Else move the files to another folder; or rebuild "
-        "the record from them (`holdfast import … --from-outputs`); or write hf.Files(…, replaces=True), and this "
+        "which may have been deleted or in memory only; this batch of the same name would replace them; "
+        "nothing was done. If that store still exists, use it. Otherwise move the files to another folder; or rebuild "
+        "the batch from them (`holdfast import … --from-outputs`); or use hf.Files(…, replaces=True), and this "
         "batch makes them again"
     )
     assert len(calls) == 1

@@ -76,7 +76,7 @@ def test_a_source_that_cannot_be_started_raises_before_anything_is_done(book: hf
 )
 def test_what_is_no_list_of_items_is_refused(book: hf.Pipeline, items: Any) -> None:
     define(book)
-    with pytest.raises(hf.UsageError, match="give a list, a generator or a source"):
+    with pytest.raises(hf.UsageError, match="pass a list, a generator or a source"):
         run(book, items)
 
 

@@ -65,7 +65,7 @@ def test_the_longest_wait_that_was_told_holds_for_the_stage() -> None:
         assert stage.is_calm
         stage.judge([asked(5000, 7)], NOW + 61)
         assert stage.until == NOW + 161, "no longer than an item may be deferred"
-        assert stage.asked == "stage 'call' waits for 1 min 00 s: the other side asked for it (Retry-After)"
+        assert stage.asked == "stage 'call' waits for 1 min 00 s: the service asked for it (Retry-After)"
 
 
 @pytest.mark.promise("A15", "E3")
@@ -114,8 +114,8 @@ def test_beyond_what_an_item_may_be_deferred_it_is_buried_with_that_reason(folde
     report = run(book, [1])
     (letter,) = report.dead
     assert letter.code == "deferred_too_long"
-    assert "asks to wait 7,200 s" in letter.reason
-    assert "it may be for 3,600 s" in letter.reason
+    assert "asked for a wait of 7,200 s" in letter.reason
+    assert "the limit is 3,600 s" in letter.reason
 
 
 def test_a_deferral_that_was_told_costs_no_attempt(folder: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_same_number_does_nothing_and_another_needs_a_reason(letters: hf.Pip
     before = letters.store.batches()
     letters.expect(None, 2)
     assert letters.store.batches() == before
-    with pytest.raises(UsageError, match="another number needs a reason"):
+    with pytest.raises(UsageError, match="changing that needs a reason"):
         letters.expect(None, 3)
     letters.expect(None, 3, reason="one was forgotten", actor="ann")
     assert [(body.expected, body.reason) for body in bodies(letters, "steered")] == [(2, ""), (3, "one was forgotten")]
@@ -144,7 +144,7 @@ def test_no_end_is_told_of_a_batch_to_which_more_came_than_expected(
     with caplog.at_level(logging.WARNING):
         for number in (1, 13, 4, 13, 4, 60):
             letters.process(number)
-    assert caplog.text.count("more items came than the 2 that are expected") == 2, "item 13, and 13 again"
+    assert caplog.text.count("more items arrived than the 2 expected") == 2, "item 13, and 13 again"
     operations.discard(letters.store, lookup.batch_named(letters.store, "letters"), BY, ["13"])
     letters.reconcile()
     letters.close()
@@ -230,8 +230,8 @@ def test_a_new_key_is_refused_by_a_closed_batch_and_a_known_one_is_not(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert handle(sent) == {"batchItemFailures": [{"itemIdentifier": "m2"}, {"itemIdentifier": "m3"}]}
-    assert "message m2 is delivered again: Refused" in caplog.text
-    assert "batch letters: new items came after the batch was closed" in caplog.text
+    assert "message m2 will be delivered again: Refused" in caplog.text
+    assert "batch letters: new items arrived after the batch was closed" in caplog.text
     with pytest.raises(Refused, match="takes no new items"):
         letters.process(4)
     assert letters.store.batches()[0].admitted == 1

@@ -399,7 +399,7 @@ def test_an_output_folder_without_rights_stops_the_run_and_buries_nobody(book: h
     def read(number: int) -> int:
         return number
 
-    with as_an_ordinary_user(), pytest.raises(hf.StoreError, match="see to the disk, then run again"):
+    with as_an_ordinary_user(), pytest.raises(hf.StoreError, match="check the disk, then run again"):
         run(book, range(5))
     assert book.report().counts.pending == 5
 

@@ -196,7 +196,7 @@ def test_outputs_without_their_final_names_are_no_success_and_the_next_run_names
         for _ in range(2):  # a resume meets the same trouble when it looks at what is recorded
             with pytest.raises(hf.StoreError, match=r"could not get their final names.*run again"):
                 make().run([1, 2], progress=False, workers=1)
-    assert caplog.text.count("cannot get their final names yet") == 1
+    assert caplog.text.count("did not get final names yet") == 1
     assert make().run([1, 2], progress=False).is_complete
     assert sorted(calls) == [1, 2]
     assert sorted(path.name for path in (here / "out").glob("*.json")) == ["1.json", "2.json"]

@@ -79,7 +79,7 @@ def test_a_malformed_row_names_its_line_and_stops_nothing(here: Path) -> None:
         (b"\nid,\xff\n1,2\n", {}, "line 2: the header contains bytes"),
         (b"id,\0\n1,2\n", {}, "line 1: the header contains a NUL"),
         (b'id,text\n1,a\n2,"open\n3,b\n4,c\n', {}, "line 3: a quote is opened and not closed in 3 lines"),
-        ("id\nx\n".encode("utf-16")[:-1], {"encoding": "utf-16"}, "give the right encoding="),
+        ("id\nx\n".encode("utf-16")[:-1], {"encoding": "utf-16"}, "pass the right encoding="),
     ],
 )
 def test_what_would_have_to_be_guessed_stops_with_file_and_line(
@@ -127,7 +127,7 @@ def test_a_field_may_be_as_long_as_a_payload(here: Path) -> None:
 def test_a_line_without_end_is_not_read_into_memory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_file, "LINE_BYTES", 1000)
     monkeypatch.setattr(streams, "BLOCK_BYTES", 256)
-    with pytest.raises(UsageError, match="line 2: it has more than 1,000 bytes"):
+    with pytest.raises(UsageError, match="line 2: the line has more than 1,000 bytes"):
         rows_of(b"id\n" + b"x" * 5000)
 
 
@@ -177,7 +177,7 @@ def open_files(folder: Path) -> list[str]:
     [
         (bz2.compress(b"a\n1\n"), "packed with bzip2"),
         (lzma.compress(b"a\n1\n"), "packed with xz"),
-        (gzip.compress(b"a\n1\n"), r"a name that ends in \.gz"),
+        (gzip.compress(b"a\n1\n"), r"rename it to end in \.gz"),
         (b"\x28\xb5\x2f\xfd\x24\x08A\0\0a\n1\n", "packed with zstd"),
         (b"PK\3\4\x14\0\0\0\x08\0a\n1\n", "zip archive or a spreadsheet"),
         (b"PAR1\x15\0\n1\n", "use Parquet"),

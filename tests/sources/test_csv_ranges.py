@@ -194,7 +194,7 @@ def test_a_header_alone_is_one_empty_range(body: bytes, path: Path) -> None:
 def test_asking_for_more_ranges_than_can_be_had_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(Csv(write(path.with_suffix(".csv.gz"), gzip.compress(b"h\n1\n2\n"))).split(2)) == 1
-    assert "as one range, not 2" in caplog.text
+    assert "as one partition, not 2" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_asking_for_more_ranges_than_can_be_had_says_so(path: Path, caplog: pyte
     ],
 )
 def test_a_cursor_of_another_source_is_refused(at: Cursor, path: Path) -> None:
-    with pytest.raises(UsageError, match="of another source, or damaged"):
+    with pytest.raises(UsageError, match="to another source, or is damaged"):
         told(Csv(write(path, b"h\n1\n2\n")), at)
 
 
@@ -217,7 +217,7 @@ def test_a_file_that_changed_under_a_half_done_scan_is_told_by_what_is_another(p
     write(path, b"h\n" + b"1\n" * 10_001)
     assert source.changed(before) is None, "it only grew"
     write(path, b"h\n" + b"1\n" * 9_000)
-    assert source.changed(before) == "it has 18,002 bytes, and had 20,002: it was shortened"
+    assert source.changed(before) == "it has 18,002 bytes, but had 20,002: it was shortened"
     write(path, b"h\n" + b"2\n" * 10_000)
     assert "are not what they were: it was rewritten" in str(source.changed(before))
     path.unlink()

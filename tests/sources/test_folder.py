@@ -89,8 +89,8 @@ def test_what_is_no_plain_file_is_left_out_and_a_link_to_nowhere_is_told(here: P
     bad = [item for item in Folder("in") if isinstance(item, Malformed)]
     assert [(item.where, item.raw) for item in bad] == [("in/gone", b"gone"), ("in/self", b"self")]
     assert [item.why for item in bad] == [
-        "it is a link to nowhere",
-        "it cannot be looked at: Too many levels of symbolic links",
+        "it is a broken link",
+        "it cannot be read: Too many levels of symbolic links",
     ]
 
 

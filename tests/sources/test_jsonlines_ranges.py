@@ -54,7 +54,7 @@ def test_any_split_and_any_resume_give_the_values_of_the_whole(
 def test_a_file_is_not_followed(path: Path) -> None:
     for source in (JsonLines(path), Csv(path), JsonLines(path.with_suffix(".gz")), Parquet(path)):
         assert isinstance(source, Readable)
-        with pytest.raises(hf.UsageError, match=r"a file is not followed: .* follow the folder"):
+        with pytest.raises(hf.UsageError, match=r"a file cannot be followed: .* follow the folder"):
             hf.Follow("log", source, store="memory:")
 
 

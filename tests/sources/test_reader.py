@@ -48,7 +48,7 @@ def test_it_stands_above_a_function_and_says_what_it_is() -> None:
 def test_asking_for_more_than_one_range_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(hf.Reader(events).split(3)) == 1
-    assert "as one range, not 3" in caplog.text
+    assert "as one partition, not 3" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_function_that_begins_with_the_cursor_itself_is_told() -> None:
 def test_a_reader_that_cannot_work_is_refused(wrong: Any) -> None:
     with pytest.raises(hf.UsageError, match="Reader"):
         wrong()
-    with pytest.raises(hf.UsageError, match="of another source"):
+    with pytest.raises(hf.UsageError, match="another source"):
         told(hf.Reader(events), Cursor("row", 5))
 
 

@@ -71,7 +71,7 @@ def test_a_link_that_leads_nowhere_yet_gets_its_file(link: Path, real: Path) -> 
 
 def test_a_link_into_a_folder_that_is_not_there_is_refused(link: Path, real: Path) -> None:
     real.parent.rmdir()
-    with pytest.raises(UsageError, match="no file can be made at"):
+    with pytest.raises(UsageError, match="no file can be created at"):
         SqliteStore(link)
 
 
@@ -95,7 +95,7 @@ def test_a_link_that_is_turned_to_another_file_is_noticed(link: Path, tmp_path: 
 
 def test_a_log_without_its_file_is_not_thrown_away(link: Path, real: Path) -> None:
     Path(f"{real}-wal").write_bytes(b"acknowledged")
-    with pytest.raises(Damaged, match=r"it is empty or gone, and its log .*real/state\.db-wal is not"):
+    with pytest.raises(Damaged, match=r"it is empty or missing, but its log .*real/state\.db-wal is not"):
         SqliteStore(link)
     assert Path(f"{real}-wal").read_bytes() == b"acknowledged"
     assert "its log" in str(recover.is_damaged(link))

@@ -75,7 +75,7 @@ def test_a_directory_that_other_hosts_may_share_is_refused(tmp_path: Path, monke
 
 @pytest.mark.parametrize("url", ["file://", "file://host/dir", "file:///", "s3://", "az:///x"])
 def test_a_url_that_names_no_bucket_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="names no"):
+    with pytest.raises(UsageError, match="does not name a"):
         open_store(url)
 
 
@@ -185,7 +185,7 @@ def test_a_store_in_a_folder_of_somebody_else_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(UsageError, match="may not be read by this user"):
+    with pytest.raises(UsageError, match="cannot be read by this user"):
         open_store(tmp_path / "state.db", must_exist=True)
 
 

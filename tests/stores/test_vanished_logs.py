@@ -114,7 +114,7 @@ def test_work_of_two_stores_outlives_their_log(path: Path) -> None:
     other.add_items(batch.id, [new_item(n) for n in range(10)])
     remove_log(path)
     for store in (one, other):
-        with pytest.raises(Damaged, match="what it held was copied into"):
+        with pytest.raises(Damaged, match="its content was copied into"):
             store.add_items(batch.id, [new_item("a")])
     one.close()
     other.close()

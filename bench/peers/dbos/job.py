@@ -58,7 +58,8 @@ def enqueued(item: dict[str, Any]) -> Any:
 
 @contextmanager
 def launched(place: Path, *, wal: bool) -> Iterator[None]:
-    """DBOS leaves the journal mode as it finds it, and a database remembers WAL: so it is switched before."""
+    """Launch DBOS with a given journal mode: it keeps the mode it finds, and a database remembers WAL, so switch
+    before."""
     path = place / "dbos.sqlite"
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA journal_mode={'wal' if wal else 'delete'}")

@@ -1,4 +1,4 @@
-"""joblib.Memory: the result of each call in files of its own, found again by the call's arguments."""
+"""joblib.Memory: the result of each call in separate files, found again by the call's arguments."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from joblib import Memory
 from bench.case import Reading, Stopwatch
 from bench.items import items, result
 
-worked: list[str] = []  # joblib knows a function by its module, name and source
+worked: list[str] = []  # joblib identifies a function by its module, name and source
 
 
 def handle(item: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Pure decisions. Nothing in here reads a clock, a file, a random number or a log."""
+"""Pure decisions. Nothing in this package reads a clock, a file, a random number or a log."""

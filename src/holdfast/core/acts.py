@@ -1,4 +1,4 @@
-"""An operator's act on one chunk: which items change, what the totals become, whether an owner is fenced; orphans."""
+"""An operator's act on one chunk: the items that change, the new totals, whether an owner is fenced; orphans."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +15,19 @@ from holdfast.core.states import Transition, move
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written for one chunk."""
+    """The changes written for one chunk."""
 
     changes: list[Change]
     delta: Counts
     seized: bool
     fence: int
     revived: bool
-    """Whether an item resumes from here: then its chunk counts as having made progress just now."""
+    """True if an item resumes from here: then its chunk counts as having made progress just now."""
     body: bytes
 
 
 def change_of(n: ItemNo, before: ItemState, after: ItemState) -> Change:
-    """Return what an act does to one item, guarded by where it stood when that was decided."""
+    """Return the change that an act makes to one item, guarded by the place for which it was decided."""
     return Change(n=n, state=before.state, epoch=before.epoch, place=after)
 
 
@@ -46,15 +46,15 @@ def by_chunk(act: Act, chunk_of: Callable[[ItemNo], Chunk]) -> Iterator[tuple[Ch
 
 
 def may_come_again(act: Act) -> bool:
-    """Return whether items can come to stand once more where the act changes them, without a new epoch: what was buried
-    is redriven, what was redriven dies. Then only its id tells that it was done before."""
+    """Return whether items can return, without a new epoch, to the state in which the act changes them: a buried item
+    is redriven, a redriven item dies. Then only the id of the act shows that it was done before."""
     around = (State.PENDING, State.DEAD)
     return any(c.epoch == c.place.epoch and c.state in around and c.place.state in around for c in act.at_items)
 
 
 def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, ItemState]) -> Effect:
-    """Return the part of an act that still holds: an item that moved on since it was decided is left alone, and so is
-    one that the act has changed already."""
+    """Return the part of an act that still applies: an item that has moved since the decision is left alone, and so is
+    one that the act has already changed."""
     once = {change.n: change for change in reversed(changes)}
     held = [c for c in once.values() if _holds(c, places[c.n])][::-1]
     if act.lifts:
@@ -75,12 +75,12 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
 
 
 def _lifted(chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, ItemState]) -> list[Change]:
-    """Return the one item that names a chunk whose blame is lifted, as it stands; nothing where there is no blame."""
+    """Return the one item that names a chunk whose blame is lifted, unchanged; nothing if there is no blame."""
     return [] if chunk.progressed else [change_of(c.n, places[c.n], places[c.n]) for c in changes[:1]]
 
 
 def _moved(change: Change, stage_before: int) -> journal.Moved:
-    """Return what the journal says of one item."""
+    """Return the journal's record of one item."""
     after = change.place
     return journal.Moved(
         n=change.n,
@@ -96,7 +96,7 @@ def _moved(change: Change, stage_before: int) -> journal.Moved:
 
 
 def _difference(changes: Sequence[Change]) -> Counts:
-    """Return what becomes of the totals."""
+    """Return the change of the totals."""
     delta = Counter(change.place.state for change in changes)
     delta.subtract(change.state for change in changes)
     return Counts(
@@ -113,15 +113,15 @@ def _position(change: Change) -> journal.Position | None:
 
 
 def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:
-    """Return the events of an act that came true."""
+    """Return the events of an act whose changes were made."""
     landed = set(changed)
     return [event for event in act.events if landed and (event.n is None or event.n in landed)]
 
 
 def _holds(change: Change, place: ItemState) -> bool:
-    """Return whether the item still stands where it stood when the change was decided. Within an epoch nothing leads
-    back: not to a stage that was passed since, and for a pending item not to an attempt or a re-enqueueing before the
-    last. What stands as it shall stand is left alone: it was done before."""
+    """Return whether the item is still in the place for which the change was decided. Within an epoch nothing leads
+    back: not to a stage that has been passed since, and for a pending item not to an earlier attempt or requeue. An
+    item that already has the new place is left alone: the change was made before."""
     after = change.place
     if (place.state, place.epoch) != (change.state, change.epoch) or after == place:
         return False
@@ -134,10 +134,10 @@ def _holds(change: Change, place: ItemState) -> bool:
 
 
 class OrphanKind(StrEnum):
-    """In which way an item is stuck."""
+    """The way in which an item is stuck."""
 
     STUCK = "stuck"
-    """No progress: nobody works on it, or its owner hangs."""
+    """No progress: no process works on it, or its owner hangs."""
     STRANDED = "stranded"
     """In flight or pending in a batch that was cancelled."""
     UNANSWERED = "unanswered"
@@ -145,7 +145,7 @@ class OrphanKind(StrEnum):
 
 
 class Strategy(StrEnum):
-    """What can be done about an orphan."""
+    """A way to resolve an orphan."""
 
     REQUEUE = "requeue"
     FAIL = "fail"
@@ -158,37 +158,37 @@ REQUEUED_TOO_OFTEN = "requeued_too_often"
 
 
 class OrphanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about an item when it is judged."""
+    """The facts by which an item is judged to be an orphan or not."""
 
     state: State
     course: BatchMode = BatchMode.OPEN
     progressed_at: float
-    """When its chunk last made progress; of a dead letter, when it was buried."""
+    """When its chunk last made progress; for a dead letter, when it was buried."""
     due: float = 0.0
-    """Until when it waits."""
+    """The end of its wait."""
     was_claimed: bool = False
-    """Whether its chunk was claimed since it last made progress."""
+    """True if its chunk was claimed since it last made progress."""
     is_held: bool = False
-    """Whether somebody who is alive holds its chunk."""
+    """True if a live owner holds its chunk."""
     written_at: float = 0.0
     """When anything was last written in its batch: a commit, a claim, an admission."""
 
 
 def still_since(facts: OrphanFacts) -> float:
-    """Return since when nothing happened that should have: to a dropped item its own progress, to one in line
-    anything in its batch. A wait that is planned is not standing still."""
+    """Return the time since which nothing has happened that should have: to a dropped item, its own progress; to an
+    item whose turn has not come, any write in its batch. A planned wait does not count."""
     own = max(facts.progressed_at, facts.due)
     return own if facts.was_claimed and not facts.is_held else max(own, facts.written_at)
 
 
 def begun(chunk: Chunk, place: ItemState) -> bool:
-    """Return whether anybody ever took the item: its chunk has a chain of its own, or it left the start. The fence
-    does not tell, because a part that is cut off inherits it."""
+    """Return whether the item was ever taken: its chunk has a chain, or it left the start. The fence does not show
+    this, because a chunk that is cut off another inherits it."""
     return chunk.seq > 0 or place != START
 
 
 def judge_orphan(facts: OrphanFacts, *, now: float, grace: float, dead_after: float) -> OrphanKind | None:
-    """In which way an item is stuck, or None. At exactly the bound it is not, yet."""
+    """Return the way in which an item is stuck, or None. At exactly the bound it is not stuck yet."""
     if facts.state is State.DEAD:
         return OrphanKind.UNANSWERED if now - facts.progressed_at > dead_after else None
     if facts.state is not State.PENDING:
@@ -201,10 +201,10 @@ def judge_orphan(facts: OrphanFacts, *, now: float, grace: float, dead_after: fl
 def resolve_orphan(
     place: ItemState, strategy: Strategy, *, stages: int, reason: str, course: BatchMode = BatchMode.OPEN
 ) -> ItemState | str:
-    """Return where an orphan stands once it is resolved; as text, why it cannot be in this way."""
+    """Return the place of an orphan once it is resolved, or a text that explains why this strategy is not possible."""
     match strategy:
         case Strategy.REQUEUE if course is BatchMode.CANCELLED:
-            return "its batch was cancelled, so nothing would take it: fail it, or send it to review"
+            return "its batch was cancelled, so no worker would claim it: fail it, or send it to review"
         case Strategy.REQUEUE:
             return requeued(place, stages, reason=reason)
         case Strategy.FAIL:
@@ -216,8 +216,9 @@ def resolve_orphan(
 
 
 def requeued(place: ItemState, stages: int, *, reason: str) -> ItemState:
-    """On its way again from its checkpoint; when that led nowhere too often, buried."""
+    """Return the place of an item that starts again from its checkpoint; after too many requeues without progress, bury
+    it."""
     if place.requeues >= REQUEUES:
-        why = f"{storable(reason)} (re-enqueued {place.requeues} times without progress)"
+        why = f"{storable(reason)} (requeued {place.requeues} times without progress)"
         return move(place, Transition.BURY, stages=stages, code=REQUEUED_TOO_OFTEN, reason=why)
     return move(place, Transition.REQUEUE, stages=stages)

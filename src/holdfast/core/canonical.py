@@ -1,6 +1,6 @@
 """Canonical bytes, digests, fingerprints and keys.
 
-Digests cover the bytes that are stored, never a second serialisation of them.
+Digests cover the stored bytes, never a second serialisation.
 """
 
 import base64
@@ -25,30 +25,30 @@ SALT_BYTES = 16
 DIGEST_BYTES = 32
 
 encode: Callable[[Any], bytes] = _encoder.encode
-"""The canonical JSON bytes of a plain value: sorted keys, no blanks."""
+"""The canonical JSON bytes of a plain value: sorted keys, no whitespace."""
 
 decode: Callable[[bytes], Any] = _decoder.decode
 """The plain value of JSON bytes."""
 
 
 def digest(salt: bytes, data: bytes) -> bytes:
-    """Return the digest of stored bytes. The salt stands beside the payload and dies with it."""
+    """Return the digest of stored bytes. The salt is stored beside the payload and deleted with it."""
     return hashlib.sha256(salt + data).digest()
 
 
 def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
-    """Return the digest of an admitted item: who changes or exchanges keys is found out as well."""
+    """Return the digest of an admitted item: it reveals changed or exchanged keys as well."""
     name = key.encode("utf-8", "surrogatepass")
     return hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
 
 
 def digest_of_acc(salt: bytes, acc: bytes | None) -> bytes:
-    """Return the digest of what was accumulated; empty where nothing is."""
+    """Return the digest of the accumulator; empty if there is none."""
     return b"" if acc is None else digest(salt, acc)
 
 
 def fingerprint(value: Any) -> str:
-    """Return a short, stable name for a plain value: the same value, the same text."""
+    """Return a short, stable name for a plain value: the same value gives the same text."""
     return hashlib.sha256(encode(value)).hexdigest()[:32]
 
 
@@ -58,36 +58,38 @@ def key_text(key: object) -> str:
 
 
 def storable(text: str) -> str:
-    """Return the text without what no store can hold: half a surrogate pair, as in names of files, is spelled out."""
+    """Return the text without characters that no store can hold: lone surrogates, as in file names, are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def key_hash(text: str) -> int:
     """Return a 56-bit number for the index of keys.
 
-    Neighbours ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order stays
-    fast: the head of the key is hashed, its last three bytes are kept. Collisions are legal and are compared.
+    Neighbouring keys ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order
+    stays fast: the head of the key is hashed, its last three bytes are kept. Colliding keys are allowed and compared in
+    full.
     """
     raw = text.encode("utf-8", "surrogatepass")
     return zlib.crc32(raw[:-3]) << 24 | int.from_bytes(raw[-3:], "big")
 
 
 def probe(text: str, turn: int) -> int:
-    """Return where a key goes whose number is taken by another key, the first time, the second, and so on. It depends
-    on the whole key, so that keys which were made to collide part company here."""
+    """Return the index number for a key whose number is taken by another key: `turn` is 1 for the first retry, and so
+    on. It depends on the whole key, so that keys which were made to collide are separated here."""
     name = text.encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(b"%d:%b" % (turn, name)).digest()[:7], "big")
 
 
 DEPTH = 64
-"""Lists and dictionaries nested deeper than that are refused."""
+"""Lists and dictionaries nested deeper than this are refused."""
 _MARK = "$"
 _WHOLE = range(-(1 << 63), 1 << 63)
-"""Integers that every reader of JSON keeps as they are."""
+"""Integers that every JSON reader preserves."""
 
 
 def encode_typed(value: Any, what: str = "the value") -> bytes:
-    """Canonical JSON that `decode` turns into the same value. Raises UsageError, with the place in `what`."""
+    """Return canonical JSON that `decode_typed` turns back into the same value. Raise UsageError, naming the place in
+    `what`."""
     try:
         return encode(to_plain(value, what))
     except (UnicodeError, msgspec.EncodeError) as error:
@@ -95,7 +97,7 @@ def encode_typed(value: Any, what: str = "the value") -> bytes:
 
 
 def decode_typed(data: bytes, what: str = "the value") -> Any:
-    """Return the value of such bytes. Raises UsageError if they are none."""
+    """Return the value from such bytes. Raise UsageError if they are not valid."""
     try:
         return from_plain(decode(data), what)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -103,12 +105,12 @@ def decode_typed(data: bytes, what: str = "the value") -> Any:
 
 
 def to_plain(value: Any, what: str = "the value") -> Any:
-    """Return the value in the words of JSON."""
+    """Return the value as JSON types."""
     return _plain(value, what, 0)
 
 
 def from_plain(plain: Any, what: str = "the value") -> Any:
-    """Return the value that was put into the words of JSON."""
+    """Return the value that was converted to JSON types."""
     try:
         return _value(plain)
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
@@ -136,8 +138,8 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, dict):
         return _plain_dict(value, where, depth)
     raise UsageError(
-        f"{where} is of type {kind.__name__}, which cannot be stored: use numbers, texts, dates, Decimal, UUID, bytes, "
-        "lists, tuples, sets and dictionaries of them, or name a model in the annotation"
+        f"{where} is of type {kind.__name__}, which cannot be stored: use numbers, text, dates, Decimal, UUID, bytes, "
+        "lists, tuples, sets and dictionaries of these, or name a model in the annotation"
     )
 
 
@@ -157,7 +159,7 @@ def _value(plain: Any) -> Any:
     if not tag.startswith(_MARK):
         return {key: _value(each) for key, each in plain.items()}
     if len(plain) != 1 or tag not in _READ:
-        raise ValueError(f"{tag!r} names no type that this version knows")
+        raise ValueError(f"{tag!r} is not a type that this version knows")
     return _READ[tag](plain[tag])
 
 
@@ -192,11 +194,11 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 UNIT = 10**MONEY_DIGITS
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
-"""Never the context of the program we run in, which may round at six digits."""
+"""Our own context: that of the surrounding program may round at six digits."""
 
 
 def to_units(usd: Decimal | float | int | str) -> int:
-    """Dollars as units. A float means what it prints (0.1 is ten cents); what is finer than a unit is rounded."""
+    """Return dollars as units. A float means what it prints (0.1 is ten cents); finer amounts are rounded to a unit."""
     try:
         amount = Decimal(str(usd))
     except InvalidOperation:
@@ -209,7 +211,7 @@ def to_units(usd: Decimal | float | int | str) -> int:
 
 
 def to_usd(units: int) -> Decimal:
-    """Units as dollars, without trailing zeros beyond the cents."""
+    """Return units as dollars, without trailing zeros beyond the cents."""
     amount = Decimal(units).scaleb(-MONEY_DIGITS, _EXACT)
     cents = amount.quantize(Decimal("0.01"), context=_EXACT)
     return cents if cents == amount else amount.normalize(_EXACT)

@@ -1,4 +1,4 @@
-"""Changes since a batch was last run: of its stages, its items and its source, and what follows from them."""
+"""Changes since the last run of a batch: of its stages, items and source, and their consequences."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,11 +16,11 @@ from holdfast.core.model import Batch, Change, ItemState, NewItem, State, Stored
 from holdfast.core.states import RESOLVED, Transition, move
 
 UNDECIDED = "undecided"
-"""Where a definition names the changes that a run continued with, though nobody said what to do about them."""
+"""The field of a definition that lists changes with which a run continued although no choice was made about them."""
 
 
 class StageChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different about a stage: its code, a schema, its sink."""
+    """The difference of a stage: its code, a schema, its sink."""
 
     index: int
     stage: str
@@ -32,32 +32,32 @@ class StageChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows from the changes of a pipeline."""
+    """The consequence of changes of a pipeline."""
 
     definition: bytes
-    """What the batch remembers from now on."""
+    """The definition that the batch stores from now on."""
     changes: tuple[StageChange, ...] = ()
-    """Those that are new, and those nobody decided about."""
+    """New changes, and those about which no choice was made."""
     news: bool = False
-    """Some of them are new, so that the user should hear of them."""
+    """True if some are new, so that the user should be warned."""
     rerun: StageChange | None = None
     """Items that passed this stage go back to it."""
 
 
 def compare(before: bytes, after: bytes) -> list[StageChange]:
-    """Return what differs between two definitions of the same stages; how they are tried again does not matter."""
+    """Return the differences between two definitions of the same stages; their retry policies do not matter."""
     pairs = zip(decode(before)["stages"], decode(after)["stages"], strict=True)
     return [change for index, (old, new) in enumerate(pairs) if (change := _difference(index, old, new)) is not None]
 
 
 def makers(definition: bytes) -> list[str]:
-    """Return what the journal calls each stage as it is defined, by everything that makes it another one."""
+    """Return the journal's name of each stage as it is defined, from everything that makes it a different stage."""
     return [journal.maker(stage) for stage in decode(definition)["stages"]]
 
 
 def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -> Decision:
-    """Return what to remember, what to say, and where items go back to. `choice` None means that nobody said anything:
-    the run continues, and the question stays open."""
+    """Return what to store, what to warn about, and where items go back to. `choice` None means that no choice was
+    made: the run continues, and the question stays open."""
     new = compare(before, after)
     everything = _together(_undecided(before), new)
     if not everything or choice == "keep":
@@ -74,40 +74,41 @@ def decide_changes(name: str, before: bytes, after: bytes, choice: str | None) -
 
 
 def is_affected(place: ItemState, stage: int) -> bool:
-    """Return whether an item rests on what a stage made, or did not make, of it. What a person decided, or has to
-    decide, is left alone: dead letters, what was given up, what was settled by hand."""
+    """Return whether an item depends on the output, or the missing output, of a stage. Operators' decisions, made or
+    pending, are left alone: dead letters, items given up, items settled by hand."""
     if place.state in (State.DEAD, State.CANCELLED) or place.code == RESOLVED:
         return False
     return place.stage >= stage if place.state is State.SKIPPED else place.stage > stage
 
 
 def send_back(item: StoredItem, stage: int, stages: int, *, reason: str) -> Change:
-    """Let an item begin again at a stage, in a new epoch."""
+    """Return the change that makes an item begin again at a stage, in a new epoch."""
     place = item.place
     after = move(place, Transition.RESET, stage=stage, stages=stages, reason=reason)
     return change_of(item.n, place, after)
 
 
 def changes_warning(name: str, decision: Decision) -> str:
-    """Return what a person hears who said nothing about it."""
+    """Return the warning for a user who made no choice."""
     return (
-        f"{'; '.join(map(str, decision.changes))}: what was done before is kept, what is left runs with the new "
+        f"{'; '.join(map(str, decision.changes))}: finished work is kept, the remaining work runs with the new "
         f"pipeline. {ways_on(name, decision.definition)}"
     )
 
 
 def ways_on(name: str, definition: bytes) -> str:
-    """Return what a person can choose. Ranges of a scan stand at checkpoints: they are begun again by a reset."""
+    """Return the choices of the user. Partitions of a scan are at checkpoints: a reset makes them begin again."""
     again = (
         f"`holdfast reset {quote(name)} --from-start` to handle all rows again with it"
         if any("source" in stage for stage in decode(definition)["stages"])
-        else 'on_code_change="rerun" to run again what that affects'
+        else 'on_code_change="rerun" to run the affected items again'
     )
-    return f'Pass on_code_change="keep" to keep what is done, or {again}'
+    return f'Pass on_code_change="keep" to keep finished work, or {again}'
 
 
 def _difference(index: int, old: dict[str, Any], new: dict[str, Any]) -> StageChange | None:
-    """Only what both know is compared: a definition from before something was remembered says nothing about it."""
+    """Return the difference of a stage. Only fields that both definitions have are compared: an older one may lack
+    some."""
     parts: dict[str, str] = {}
     if old.get("code", new["code"]) != new["code"]:
         parts["code"] = "its code changed"
@@ -137,7 +138,7 @@ def _undecided(definition: bytes) -> list[StageChange]:
 
 
 def _together(*lists: Sequence[StageChange]) -> list[StageChange]:
-    """Return one for each stage, in order."""
+    """Return one change for each stage, in order."""
     found: dict[int, StageChange] = {}
     for change in (each for some in lists for each in some):
         known = found.get(change.index)
@@ -147,7 +148,7 @@ def _together(*lists: Sequence[StageChange]) -> list[StageChange]:
 
 
 class PlannedFate(StrEnum):
-    """What a run would do with an item."""
+    """The fate of an item in a planned run."""
 
     RUN = "run"
     REWIND = "rewind"
@@ -158,7 +159,7 @@ class PlannedFate(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why."""
+    """The reason for a planned fate."""
 
     NEW = "new"
     CHANGED_INPUT = "changed input"
@@ -181,7 +182,7 @@ class Reason(StrEnum):
 
 
 class PlannedItem(msgspec.Struct, frozen=True):
-    """What would become of an item: from which stage on, and why."""
+    """The planned fate of an item: from which stage, and why."""
 
     fate: PlannedFate
     stage: int
@@ -189,20 +190,20 @@ class PlannedItem(msgspec.Struct, frozen=True):
 
 
 class StoredFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a stored item."""
+    """The facts about a stored item."""
 
     place: ItemState
     now: float
     rerun: int | None = None
-    """The stage from which on everything is run again, because it changed."""
+    """The stage from which everything is run again because it changed."""
     bad: int | None = None
     """The first stage whose output does not hold."""
     held: bool = False
-    """Somebody else is at work on it."""
+    """True if another process works on it."""
     staged: bool = False
-    """An output of its next stage was made, and never recorded."""
+    """True if an output of its next stage was made but never recorded."""
     found: bool = False
-    """The adopter of its next stage finds an output that counts."""
+    """True if the adopter of its next stage finds an output that counts."""
     redriven: bool = False
 
 
@@ -215,12 +216,12 @@ SETTLED = {
 
 
 def begins_at(place: ItemState, rerun: int | None) -> int:
-    """Return the stage at which an item would stand before anything is verified."""
+    """Return the stage of an item before anything is verified."""
     return rerun if rerun is not None and is_affected(place, rerun) else place.stage
 
 
 def outlook(facts: StoredFacts) -> PlannedItem:
-    """Return what a run would do with a stored item."""
+    """Return the planned fate of a stored item."""
     place = facts.place
     back = facts.rerun is not None and is_affected(place, facts.rerun)
     if facts.held and place.state is State.PENDING and not back:
@@ -241,14 +242,14 @@ def outlook(facts: StoredFacts) -> PlannedItem:
 
 
 def outlook_of_new(item: NewItem) -> PlannedItem:
-    """Return what a run would do with an item whose key it does not know."""
+    """Return the planned fate of an item with an unknown key."""
     if item.place.state is State.DEAD:
         return PlannedItem(PlannedFate.BURY, 0, Reason.INVALID)
     return PlannedItem(PlannedFate.RUN, 0, Reason.NEW)
 
 
 def outlook_of_changed(item: NewItem, before: PlannedItem, changed: str) -> PlannedItem:
-    """Return what a run would do with a known item that comes with another payload."""
+    """Return the planned fate of a known item that comes with a different payload."""
     if changed == "keep":
         return before
     if changed == "refuse":
@@ -272,50 +273,51 @@ def _why_pending(facts: StoredFacts) -> Reason:
 
 
 ACCEPTED = "source_accepted"
-"""The kind of the entry that says why another source is fine."""
+"""The kind of the entry that records why a different source was accepted."""
 
 
 def source_of(definition: bytes) -> dict[str, Any] | None:
-    """Return the source that a definition names; None where it names none."""
+    """Return the source that a definition names; None if it names none."""
     stages = canonical.decode(definition)["stages"]
     found: dict[str, Any] | None = stages[0].get("source") if stages else None
     return found
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what differs between two descriptions of a source, in words."""
+    """Return the differences between two descriptions of a source, in words."""
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     return [f"{name}: {_shown(before.get(name))} became {_shown(after.get(name))}" for name in names]
 
 
 def source_changes(batch: Batch, now: dict[str, Any]) -> list[str]:
-    """Return what changed of the source since the batch was begun."""
+    """Return the changes of the source since the batch began."""
     before = source_of(batch.definition)
     return differences(before, canonical.decode(canonical.encode(now))) if before is not None and batch.admitted else []
 
 
 def check_source(batch: Batch, now: dict[str, Any], accepted: str | None, *, resets: bool = False) -> list[str]:
-    """Return what changed of the source of a batch. Raises FingerprintChanged, unless somebody tells why that is fine.
-    `resets`: a reset would do, too; ranges whose borders are rows of the old source cannot begin again in another."""
+    """Return the changes of the source of a batch. Raise FingerprintChanged unless a reason to accept them is given.
+    `resets`: a reset would help as well; partitions whose borders are rows of the old source cannot begin again in
+    another."""
     changed = source_changes(batch, now)
     if changed and not accepted:
         reset = f"reset it with `holdfast cursor reset {quote(batch.name)} --to-beginning`, " if resets else ""
         raise FingerprintChanged(
             f"batch {batch.name!r} was begun with another source: {'; '.join(changed)}. Its cursor may mean nothing "
-            'there: continue all the same with accept_source="why that is fine", '
+            'there: pass accept_source="why that is fine" to continue anyway, '
             f'{reset}or read the new source under another batch name (batch="NAME"); nothing was run'
         )
     return changed
 
 
 def check_source_still(ours: dict[str, Any], now: Batch) -> None:
-    """Refuse to resume where a process that follows a source finds that another one was accepted since it began."""
+    """Refuse to resume if another source was accepted after this process, which follows a source, began."""
     theirs = source_of(now.definition)
     changed = differences(canonical.decode(canonical.encode(ours)), theirs) if theirs is not None else []
     if changed:
         raise FingerprintChanged(
-            f"batch {now.name!r} follows another source since this process began ({'; '.join(changed)}): a cursor "
-            "there may mean nothing here, and nothing was handled. End this process, or start it with the new source"
+            f"batch {now.name!r} follows another source since this process began ({'; '.join(changed)}): its cursor "
+            "may mean nothing here, and nothing was handled. End this process, or start it with the new source"
         )
 
 

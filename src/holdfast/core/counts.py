@@ -1,4 +1,4 @@
-"""How a batch stands: counts and what it cost, from its chunks alone, by sums and never by a scan of items."""
+"""The counts and cost of a batch, summed from its chunks alone, without reading items."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from holdfast.core.plain import Plain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateCounts(Plain):
-    """How many items a batch has, by what has become of them. They always add up."""
+    """The number of items of a batch in each state. The numbers always add up."""
 
     expected: int
     done: int
@@ -40,8 +40,8 @@ class StateCounts(Plain):
 
 
 def count(chunks: Sequence[Chunk], word_of: Callable[[Chunk], str]) -> StateCounts:
-    """Count every item once. The rows of the chunks were read together, so the sum holds. `word_of` says what the
-    pending items of a chunk are doing: ready, running, waiting or orphaned."""
+    """Count every item once. The rows of the chunks were read together, so the sum is right. `word_of` returns the
+    state of the pending items of a chunk: ready, running, waiting or orphaned."""
     pending: Counter[str] = Counter()
     for chunk in chunks:
         if left := chunk.pending:
@@ -62,7 +62,7 @@ def count(chunks: Sequence[Chunk], word_of: Callable[[Chunk], str]) -> StateCoun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals(Plain):
-    """What the rows of the chunks say: cheap enough for a live view, whatever the size of the batch."""
+    """Totals from the rows of the chunks: cheap enough for a live view, whatever the size of the batch."""
 
     attempts: int
     usd: Decimal
@@ -70,7 +70,7 @@ class Totals(Plain):
     seconds: float
     settled: int
     mean_usd: Decimal | None
-    """Per item that is settled."""
+    """Per settled item."""
     mean_seconds: float | None
 
 
@@ -91,7 +91,7 @@ def totals(chunks: Sequence[Chunk]) -> Totals:
 
 
 class BatchStanding(NamedTuple):
-    """How a batch stands at some moment."""
+    """The state of a batch at some moment."""
 
     counts: StateCounts
     totals: Totals
@@ -103,8 +103,8 @@ class BatchStanding(NamedTuple):
 def stand(
     batch: Batch, chunks: Sequence[Chunk], now: float, word_of: Callable[[Chunk], str], cut_short: Callable[[], bool]
 ) -> BatchStanding:
-    """Return how a batch stands. `word_of` is asked of chunks with pending items, as `count` does; `cut_short` whether
-    items were cancelled by the batch's end, as `end_of` does."""
+    """Return the state of a batch. `word_of` is called for chunks with pending items, as in `count`; `cut_short`
+    returns whether items were cancelled by the end of the batch, as in `end_of`."""
     counts = count(chunks, word_of)
     end = end_of(batch, now, pending=counts.pending, dead=counts.dead, cut_short=cut_short)
     return BatchStanding(counts, totals(chunks), kind_of(batch, chunks), end)

@@ -1,4 +1,4 @@
-"""The life of a batch: opened, paused, cancelled, ended, sealed; its events; the decisions that amend it."""
+"""The life of a batch: opened, paused, cancelled, ended, sealed; its events; the decisions that change it."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,41 +20,41 @@ replace = msgspec.structs.replace
 
 
 class BatchFacts(NamedTuple):
-    """The facts that a decision about a batch may rest on; chunks and chain are read only when it asks for them."""
+    """The facts on which a decision about a batch may depend; chunks and chain are read only on demand."""
 
     batch: Batch
     now: float
     chunks: Callable[[], Sequence[Chunk]]
     noted: Callable[[str, bytes], bool]
-    """Tells whether the batch's own chain has an entry of that kind with that body."""
+    """Returns whether the chain of the batch has an entry of that kind with that body."""
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a batch: the batch after it, and the entry and the events that are written with it."""
+    """A change of a batch: the new batch, with the entry and the events that are written together with it."""
 
     batch: Batch
-    """Number and hash of the last entry are those from before: the store links the new one."""
+    """The new batch, with the number and hash of its previous last entry: the store links the new one."""
     kind: str
     body: bytes
     events: Sequence[Event] = ()
 
 
 class Amended(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to an amendment: the batch as it is now, and whether anything was written."""
+    """The result of an amendment: the current batch, and whether anything was written."""
 
     batch: Batch
     written: bool
 
 
 Decide = Callable[[BatchFacts], Amendment | None]
-"""A pure decision about a batch, or None where nothing is to be written. A store that lost a race makes it again."""
+"""A pure decision about a batch, or None if there is nothing to write. A store that lost a race repeats it."""
 
 
 def to_note(
     kind: str, body: bytes, *, once: bool = False, basis: bytes | None = None, events: Sequence[Event] = ()
 ) -> Decide:
-    """Decide to add an entry to the chain of a batch. With `once`, not where one of that kind with that body is there;
-    with `basis`, only while the batch is in the state that was decided about, else a Conflict is raised."""
+    """Decide to add an entry to the chain of a batch. With `once`, do nothing if an entry of that kind with that body
+    exists; with `basis`, raise a Conflict unless the batch is still in the state for which this was decided."""
 
     def decide(at: BatchFacts) -> Amendment | None:
         if once and at.noted(kind, body):
@@ -70,8 +70,8 @@ def to_steer(
     course: BatchMode | None, *, reason: str, ends_at: float | None = None, expected: int | None = None,
     close: bool = False,
 ) -> Decide:  # fmt: skip
-    """Decide to pause a batch, let it continue, cancel it, give it an end, set the number of its items, or close it.
-    Without a course, course and end stay as they are."""
+    """Decide to pause, continue, cancel or close a batch, to give it an end, or to set its number of items. Without a
+    course, course and end stay unchanged."""
 
     def decide(at: BatchFacts) -> Amendment | None:
         body = steer(at.batch, course, reason=reason, ends_at=ends_at, expected=expected, close=close)
@@ -83,13 +83,13 @@ def to_steer(
 
 
 def to_course(course: BatchMode, *, reason: str) -> Decide:
-    """Decide to pause a batch, let it continue or cancel it; its end stays as it is at that moment, whatever was known
-    of it before."""
+    """Decide to pause, continue or cancel a batch; its end stays as it is at the time of the write."""
     return lambda at: to_steer(course, reason=reason, ends_at=at.batch.ends_at)(at)
 
 
 def to_end(ends_at: float, *, reason: str) -> Decide:
-    """Decide to give a batch an end; its course stays as it is at that moment. One that was cancelled needs none."""
+    """Decide to give a batch an end; its course stays as it is at the time of the write. A cancelled batch is
+    unchanged."""
 
     def decide(at: BatchFacts) -> Amendment | None:
         if at.batch.course is BatchMode.CANCELLED:
@@ -100,7 +100,7 @@ def to_end(ends_at: float, *, reason: str) -> Decide:
 
 
 def to_redefine(pipeline: str, definition: bytes) -> Decide:
-    """Decide to give a batch another definition of its pipeline."""
+    """Decide to give a batch a new definition of its pipeline."""
 
     def decide(at: BatchFacts) -> Amendment | None:
         batch = at.batch
@@ -119,7 +119,7 @@ def to_redefine(pipeline: str, definition: bytes) -> Decide:
 
 
 def to_seal(reconciliation: bytes, *, reason: str = "", events: Sequence[Event] = ()) -> Decide:
-    """Decide to seal a batch, where nothing is in the way."""
+    """Decide to seal a batch, if nothing prevents it."""
 
     def decide(at: BatchFacts) -> Amendment:
         chunks = at.chunks()
@@ -131,7 +131,7 @@ def to_seal(reconciliation: bytes, *, reason: str = "", events: Sequence[Event] 
 
 
 def to_reopen(reason: str) -> Decide:
-    """Decide to lift the seal of a batch; the entry that made it stays."""
+    """Decide to lift the seal of a batch; the entry that sealed it stays."""
 
     def decide(at: BatchFacts) -> Amendment:
         if at.batch.sealed_at is None:
@@ -144,17 +144,17 @@ def to_reopen(reason: str) -> Decide:
 
 @lru_cache(maxsize=64)
 def stage_count(definition: bytes) -> int:
-    """Return how many stages a definition has."""
+    """Return the number of stages in a definition."""
     return len(decode(definition)["stages"])
 
 
 def stage_names(batch: Batch) -> list[str]:
-    """Return the names of the stages, in their order, as the batch was last run with."""
+    """Return the names of the stages in order, as of the last run of the batch."""
     return [stage["name"] if isinstance(stage, dict) else str(stage) for stage in decode(batch.definition)["stages"]]
 
 
 def kind_of(batch: Batch, chunks: Sequence[Chunk]) -> Kind:
-    """Return what a batch consists of: as its first chunk says, and before there is one, as it was opened."""
+    """Return the kind of a batch: that of its first chunk, or, if there is none yet, the kind it was opened with."""
     if chunks:
         return chunks[0].kind
     stages = decode(batch.definition)["stages"]
@@ -163,11 +163,11 @@ def kind_of(batch: Batch, chunks: Sequence[Chunk]) -> Kind:
 
 
 def check_redefinition(batch: Batch, definition: bytes) -> None:
-    """Refuse a definition under which stored positions would mean something else."""
+    """Refuse a definition that would change the meaning of stored positions."""
     before, after = stage_count(batch.definition), stage_count(definition)
     if batch.admitted and before != after:
         raise DefinitionChanged(
-            f"batch {batch.name!r} was opened with {before} stages, and its items stand among those: "
+            f"batch {batch.name!r} was opened with {before} stages, and the positions of its items refer to them: "
             f"it cannot continue with {after}; choose another batch name"
         )
 
@@ -179,8 +179,8 @@ def steer(
     batch: Batch, course: BatchMode | None, *, reason: str, ends_at: float | None, expected: int | None = None,
     close: bool = False,
 ) -> Steered | None:  # fmt: skip
-    """Return the body of the entry that gives a batch another course or end, the number of its items, or closes it;
-    None where nothing changes. Without a course, course and end stay as they are."""
+    """Return the body of the entry that changes the course, the end or the expected number of items of a batch, or
+    closes it; None if nothing changes. Without a course, course and end stay unchanged."""
     to, end = (batch.course, batch.ends_at) if course is None else (course, ends_at)
     total, closed = batch.expected if expected is None else expected, close or batch.closed_at is not None
     before = (batch.course, batch.ends_at, batch.expected, batch.closed_at is not None)
@@ -189,10 +189,10 @@ def steer(
     if batch.sealed_at is not None:
         raise Refused(f"batch {batch.name!r} is sealed: it is finished; reopen it first")
     if batch.course is BatchMode.CANCELLED and course is not BatchMode.CANCELLED:
-        raise UsageError(f"batch {batch.name!r} was cancelled, for good: choose another batch name")
+        raise UsageError(f"batch {batch.name!r} was cancelled, which cannot be undone: choose another batch name")
     if batch.expected not in (None, total) and not reason.strip():
         raise UsageError(
-            f"batch {batch.name!r} is expected to have {batch.expected:,} items: another number needs a reason, which "
+            f"batch {batch.name!r} is expected to have {batch.expected:,} items: changing that needs a reason, which "
             "the journal keeps; nothing was changed"
         )
     if before == (to, end, total, closed):
@@ -201,7 +201,7 @@ def steer(
 
 
 def steered(batch: Batch, body: Steered, now: float) -> Batch:
-    """Return the batch as it is after that entry."""
+    """Return the batch after that entry."""
     read = is_read(batch.ingested_at is not None, batch.expected, body, batch.admitted)
     return replace(
         batch, course=BatchMode(body.course), ends_at=body.ends_at, expected=body.expected,
@@ -211,45 +211,45 @@ def steered(batch: Batch, body: Steered, now: float) -> Batch:
 
 
 def is_read(was_read: bool, expected: int | None, body: Steered, admitted: int) -> bool:
-    """Return whether all items of a batch are there after it was steered: it was closed, or has as many as a new
-    number says. `expected`: the number before."""
+    """Return whether a batch has all its items after it was steered: it was closed, or has reached the new expected
+    number. `expected`: the number before."""
     if body.closed:
         return True
     return was_read if body.expected in (None, expected) else admitted >= body.expected
 
 
 def is_last(batch: Batch, fresh: int) -> bool:
-    """Return whether admitting so many new items reaches the number that a batch is expected to have."""
+    """Return whether admitting so many new items reaches the expected number of items of a batch."""
     return batch.ingested_at is None and batch.expected is not None and batch.admitted + fresh >= batch.expected
 
 
 def is_whole(batch: Batch, *, read: bool) -> bool:
-    """Return whether all of its items are there, for a run that came to the end of its source, or did not (`read`):
-    without that, only where it was closed, or as many came as were expected, does the rest of a source not matter."""
+    """Return whether a batch has all its items, given whether the run reached the end of its source (`read`). If it did
+    not, the batch must be closed or have as many items as expected: then the rest of the source is irrelevant."""
     is_said = batch.closed_at is not None or batch.admitted == batch.expected
     return batch.ingested_at is not None and (read or is_said)
 
 
 def has_ended(batch: Batch, now: float) -> bool:
-    """Return whether the time of a batch is over: from its end on, nothing more is handed out."""
+    """Return whether the end of a batch has come: from then on, no more items are claimed."""
     return batch.ends_at is not None and now >= batch.ends_at
 
 
 class Barrier(StrEnum):
-    """Why nothing more is handed out of a batch."""
+    """Why no more items of a batch can be claimed."""
 
     CANCELLED = "cancelled"
     UNTIL = "until"
     """Its end has come."""
     PAUSED = "paused"
     TOLERANCE = "tolerance"
-    """It has more dead letters than is tolerated."""
+    """It has more dead letters than tolerated."""
     BUDGET = "budget"
-    """Its budget allows no further item."""
+    """Its budget does not cover another item."""
 
 
 def barrier(batch: Batch, now: float, tolerance: DeadLimit | None = None, dead: int = 0) -> Barrier | None:
-    """Return why nothing more is handed out of a batch, whatever it may still spend; None if it is."""
+    """Return why no more items of a batch can be claimed, budget aside; None if they can."""
     if batch.course is BatchMode.CANCELLED:
         return Barrier.CANCELLED
     if has_ended(batch, now):
@@ -260,8 +260,8 @@ def barrier(batch: Batch, now: float, tolerance: DeadLimit | None = None, dead: 
 
 
 def check_takes_items(batch: Batch, fresh: int) -> None:
-    """Refuse items for a batch that takes no more. Where it was closed, items that it has may come again: so many are
-    `fresh`."""
+    """Refuse items for a batch that takes no more. A closed batch accepts items that it already has; `fresh` is the
+    number of new ones."""
     if batch.sealed_at is not None:
         raise Refused(f"batch {batch.name!r} is sealed: it takes no more items; choose another batch name")
     if batch.course is BatchMode.CANCELLED:
@@ -271,8 +271,8 @@ def check_takes_items(batch: Batch, fresh: int) -> None:
 
 
 def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:
-    """Return whether a batch has more dead letters than it may. A share is judged once it is known how many items there
-    are: before, every new item would change it."""
+    """Return whether a batch has more dead letters than tolerated. A share applies once the number of items is known:
+    before, every new item would change it."""
     if tolerance is None:
         return False
     share = tolerance.share if batch.ingested_at is not None else None
@@ -281,13 +281,12 @@ def is_exceeded(tolerance: DeadLimit | None, dead: int, batch: Batch) -> bool:
 
 
 def share_of(share: float, count: int) -> int:
-    """Return how many items a share allows: exactly as many as are written, though 0.29 * 100 is a little less than
-    29."""
+    """Return how many items a share allows, corrected for rounding: 0.29 * 100 is slightly less than 29."""
     return int(share * count + 1e-9)
 
 
 def spare(tolerance: DeadLimit, dead: int, batch: Batch) -> int:
-    """Return how many more items may die before the tolerance is exceeded, as far as that is known."""
+    """Return how many more items may die before the tolerance is exceeded, as far as known."""
     limits = [] if tolerance.count is None else [tolerance.count - dead]
     if tolerance.share is not None:
         limits.append(share_of(tolerance.share, batch.admitted) - dead)
@@ -295,8 +294,8 @@ def spare(tolerance: DeadLimit, dead: int, batch: Batch) -> int:
 
 
 def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, now: float) -> str | None:
-    """Return why a batch cannot be sealed, or None. What was reconciled has to be what is sealed: where the
-    reconciliation says which heads it saw, they are still the heads, and as many items are expected."""
+    """Return why a batch cannot be sealed, or None. The reconciled state must be the sealed state: if the
+    reconciliation names the heads it saw, they must still be the heads, and the expected number must be the same."""
     if batch.sealed_at is not None:
         return "it is sealed already"
     if batch.ingested_at is None and batch.course is not BatchMode.CANCELLED and not has_ended(batch, now):
@@ -306,7 +305,7 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
         return f"{pending:,} of its items are pending: run it again, or cancel it"
     admitted = sum(chunk.size for chunk in chunks)
     if admitted != batch.admitted:
-        return f"its chunks hold {admitted:,} items, {batch.admitted:,} were admitted: look at it with `holdfast audit`"
+        return f"its chunks hold {admitted:,} items, but {batch.admitted:,} were admitted: run `holdfast audit verify`"
     seen = decode(reconciliation) if reconciliation else {}
     if "heads" in seen and (seen["heads"], seen.get("expected")) != (cover(chunks).hex(), batch.expected):
         return "it changed while it was reconciled: try again"
@@ -314,13 +313,13 @@ def obstacle(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, no
 
 
 def check_sealable(batch: Batch, chunks: Sequence[Chunk], reconciliation: bytes, *, now: float) -> None:
-    """Refuse to seal a batch while something is in the way."""
+    """Refuse to seal a batch that has an obstacle."""
     if (found := obstacle(batch, chunks, reconciliation, now=now)) is not None:
         raise Refused(f"batch {batch.name!r} cannot be sealed: {found}")
 
 
 def missing_items(batch: Batch) -> str:
-    """Return why it is not known that all items of a batch are there, and what to do."""
+    """Return why a batch may lack items, and what to do."""
     if batch.expected is None:
         return "its source was not read to its end: run it again; if messages bring its items, close it"
     missing = batch.expected - batch.admitted
@@ -340,7 +339,7 @@ def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Se
 
 
 def cover(chunks: Sequence[Chunk]) -> bytes:
-    """Return one digest for the heads of all chains: whoever changes an entry changes it."""
+    """Return one digest over the heads of all chains: it changes with every entry."""
     found = hashlib.sha256()
     for chunk in sorted(chunks, key=lambda chunk: chunk.id):
         found.update(chunk.id.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
@@ -348,40 +347,40 @@ def cover(chunks: Sequence[Chunk]) -> bytes:
 
 
 def basis(batch: Batch, chunks: Sequence[Chunk]) -> bytes:
-    """Return one digest over all that the end of a batch is decided by: its items with what has become of them, how
-    many there should be, its course and its end. Notes in its chain change nothing of it."""
+    """Return one digest over everything that decides the end of a batch: its items and their states, their expected
+    number, its course and its end. Notes in its chain do not affect it."""
     facts = [batch.admitted, batch.ingested_at is not None, batch.course.value, batch.ends_at, batch.expected,
              batch.closed_at is not None]  # fmt: skip
     return hashlib.sha256(cover(chunks) + encode(facts)).digest()
 
 
 def check_unchanged(batch: Batch, chunks: Sequence[Chunk], seen: bytes) -> None:
-    """Refuse what was decided about another state of the batch than this one."""
+    """Refuse a decision that was made for another state of the batch."""
     if basis(batch, chunks) != seen:
-        raise Conflict(f"batch {batch.name!r} changed while it was looked at: look again; nothing was written")
+        raise Conflict(f"batch {batch.name!r} changed in the meantime: try again; nothing was written")
 
 
 ENDED = "ended"
-"""The code of items that were cancelled because the end of their batch had come."""
+"""The error code of items that were cancelled because their batch ended."""
 CANCELLED = "cancelled"
-"""And of those whose batch was cancelled."""
+"""The error code of items whose batch was cancelled."""
 EMPTY = "empty"
-"""The word for a batch to which its source gave nothing, where nobody said that this is fine."""
+"""The state of a batch whose source gave no items, unless that was allowed."""
 FINDINGS = "finished with findings"
 PAUSED = "paused"
 OVER_TOLERANCE = "over tolerance"
 HALTS = {"budget": PAUSED, "breaker": PAUSED, "tolerance": OVER_TOLERANCE}
-"""The word for a batch whose last run ended for that reason: running again changes nothing by itself."""
+"""The state of a batch whose last run ended for that reason: running it again does not help by itself."""
 
 
 class StopReason(StrEnum):
-    """What ended a run before its batch was complete. `NONE`, which is false, where nothing did."""
+    """Why a run ended before its batch was complete. `NONE`, which is false, if there is no such reason."""
 
     NONE = ""
     INTERRUPTED = "interrupted"
     """A signal, or an uncaught Ctrl-C."""
     DEADLINE = "deadline"
-    """The time of the run was up."""
+    """The run reached its deadline."""
     BUDGET = "budget"
     PAUSED = "paused"
     CANCELLED = "cancelled"
@@ -392,29 +391,29 @@ class StopReason(StrEnum):
     BREAKER = "breaker"
     """A service did not answer for too long."""
     AWAY = "away"
-    """The source is not to be had."""
+    """The source is unavailable."""
     TROUBLE = "trouble"
-    """An error that the caller was shown."""
+    """An error that was shown to the caller."""
 
 
 class BatchState(StrEnum):
-    """One word for how a batch is, as reports and statuses tell it."""
+    """One word for the state of a batch, as shown in reports and statuses."""
 
     NOT_BEGUN = "not begun"
     OPEN = "open"
-    """Everything so far is settled, and more may come."""
+    """Everything so far is settled, and more items may come."""
     RUNNING = "running"
     FOLLOWING = "following"
-    """A follow that is fine: it never ends."""
+    """A healthy follow: it never ends."""
     WAITING = "waiting"
-    """All that is left waits for a retry that is not due yet."""
+    """All remaining items wait for a retry that is not due yet."""
     INTERRUPTED = "interrupted"
-    """Items are left, and nobody works on them."""
+    """Items are left, and no process works on them."""
     ORPHANED = "orphaned"
     PAUSED = "paused"
     OVER_TOLERANCE = "over tolerance"
     EMPTY = "empty"
-    """The source gave nothing, and nobody said that this is fine."""
+    """The source gave no items, and that was not allowed."""
     COMPLETE = "complete"
     WITH_DEAD = "complete with dead letters"
     NOT_CONVERGED = "complete, not converged"
@@ -435,8 +434,8 @@ class End(StrEnum):
 
 
 def end_of(batch: Batch, now: float, *, pending: int, dead: int, cut_short: Callable[[], bool]) -> End | None:
-    """Return the end of a batch, or None while it may continue. `cut_short` tells whether items were cancelled because
-    the time of the batch was over, be it that it was given a later end since; it is asked only where that matters."""
+    """Return the end of a batch, or None while it may continue. `cut_short` returns whether items were cancelled
+    because the batch ended, even if it was given a later end since; it is called only if that matters."""
     was_read = batch.ingested_at is not None
     if batch.course is BatchMode.CANCELLED:
         return End.CANCELLED
@@ -454,8 +453,8 @@ def end_of(batch: Batch, now: float, *, pending: int, dead: int, cut_short: Call
 def word_of(
     end: End | None, *, empty: bool = False, findings: bool = False, paused: bool = False, halted: str = ""
 ) -> str:
-    """Return one word for a batch that has ended, or that does not continue before somebody acts; nothing while it may
-    continue as it is. `halted`: why its last run ended, where that is on record."""
+    """Return one word for a batch that has ended, or that cannot continue until an operator acts; empty while it may
+    continue. `halted`: why its last run ended, if recorded."""
     if end in (End.CANCELLED, End.STOPPED):
         return end
     if empty:
@@ -474,39 +473,39 @@ WARNING = "warning"
 
 
 def batch_opened(batch: str, pipeline: str) -> Event:
-    """Tell that a batch was made."""
+    """Return the event that a batch was created."""
     return _event(BATCH_OPENED, {"batch": batch, "pipeline": pipeline})
 
 
 def batch_finished(end: str, counts: Mapping[str, int]) -> Event:
-    """Tell that a batch came to its end, and every item of it is accounted for."""
+    """Return the event that a batch ended and every item is accounted for."""
     return _event(BATCH_FINISHED, {"end": end, "counts": dict(counts)})
 
 
 def item_dead(n: int, key: Key, place: ItemState) -> Event:
-    """Tell that an item was buried."""
+    """Return the event that an item was buried."""
     facts = {"key": key, "stage": place.stage, "code": place.code, "reason": place.reason, "attempts": place.attempt}
     return _event(ITEM_DEAD, facts, n)
 
 
 def orphan_found(n: int, key: Key, place: ItemState, *, kind: str, since: float) -> Event:
-    """Tell that an item was found stuck; `kind` says in which way."""
+    """Return the event that an item was found stuck; `kind` is the kind of orphan."""
     return _event(ORPHAN_FOUND, {"key": key, "stage": place.stage, "kind": kind, "since": since}, n)
 
 
 def orphans_found(count: int, *, kind: str, since: float) -> Event:
-    """Many items were found stuck together; those that got an event of their own are not counted again."""
+    """Return the event that many items were found stuck together; items with an event of their own are not counted."""
     return _event(ORPHAN_FOUND, {"items": count, "kind": kind, "since": since})
 
 
 def orphan_resolved(n: int, key: Key, place: ItemState, *, strategy: str, actor: str, reason: str) -> Event:
-    """Somebody decided what becomes of a stuck item."""
+    """Return the event that an orphan was resolved."""
     facts = {"key": key, "stage": place.stage, "strategy": strategy, "actor": actor, "reason": reason}
     return _event(ORPHAN_RESOLVED, facts, n)
 
 
 def warning(code: str, message: str, n: int | None = None, **facts: Any) -> Event:
-    """Something that a person should look at."""
+    """Return the event for a warning that an operator should see."""
     return _event(WARNING, {"code": code, "message": message, **facts}, n)
 
 

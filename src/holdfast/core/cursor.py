@@ -1,7 +1,7 @@
 """Cursors: how far a source has been read.
 
-A cursor is a typed value with a tiebreaker, so that rows which share the value are told apart. Which values follow each
-other is the source's to say; the kind keeps a cursor of one sort from being read as one of another.
+A cursor is a typed value with a tiebreaker, which distinguishes rows that share the value. Only the source knows the
+order of values; the kind keeps a cursor of one sort from being read as one of another.
 """
 
 import json
@@ -21,7 +21,7 @@ from holdfast.core.model import Change, Checkpoint, ItemNo, ItemState, Key, Stat
 from holdfast.core.states import Transition, move
 
 DIGITS = 40
-"""A number with more digits than these is written with an exponent."""
+"""A number with more digits than this is written with an exponent."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 def _spoken(value: Any) -> str:
-    """Return a value as people read it: times and numbers as they are written, texts in quotes, keys by name."""
+    """Return a value for people: times and numbers as they are written, text in quotes, keys by name."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={_spoken(each)}" for name, each in value.items())
     if isinstance(value, datetime | date):
@@ -51,18 +51,18 @@ def _spoken(value: Any) -> str:
 
 
 def spoken_decimal(value: Decimal) -> str:
-    """Return a number without the zeros that a column of a database ends it with: -7, not -7.0000000000."""
+    """Return a number without the trailing zeros of a database column: -7, not -7.0000000000."""
     text = format(value, "f") if value.is_finite() and abs(value.adjusted()) < DIGITS else str(value)
     return text.rstrip("0").rstrip(".") if "." in text and "E" not in text else text
 
 
 def encode(cursor: Cursor) -> bytes:
-    """Return the cursor as canonical JSON that a person can read."""
+    """Return the cursor as readable canonical JSON."""
     return canonical.encode(to_plain(cursor))
 
 
 def decode(data: bytes, what: str = "the cursor") -> Cursor:
-    """Return the cursor of such bytes. Raises UsageError if they are none."""
+    """Return the cursor from its bytes. Raise UsageError if they do not contain one."""
     try:
         plain = canonical.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -79,7 +79,7 @@ def to_plain(cursor: Cursor) -> dict[str, Any]:
 
 
 def from_plain(plain: Any, what: str = "the cursor") -> Cursor:
-    """Return the cursor of a dictionary with kind, value and tiebreaker."""
+    """Return the cursor from a dictionary with kind, value and tiebreaker."""
     if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str) or "value" not in plain:
         raise UsageError(f"{what} is not a cursor: it needs a kind and a value")
     unknown = plain.keys() - {"kind", "value", "tiebreaker"}
@@ -91,7 +91,7 @@ def from_plain(plain: Any, what: str = "the cursor") -> Cursor:
 
 
 _FINER = re.compile(r"\.\d{6}\d*[1-9]")
-"""More digits of a second than a datetime holds."""
+"""More digits of a second than a datetime can hold."""
 
 
 def _integer(text: str) -> int:
@@ -102,7 +102,7 @@ def _integer(text: str) -> int:
 
 def _timestamp(text: str) -> datetime:
     if _FINER.search(text):
-        raise UsageError(f"{text!r} is finer than a microsecond, and would be cut: rows would be repeated or skipped")
+        raise UsageError(f"{text!r} is finer than a microsecond: cutting it off would repeat or skip rows")
     if "T" not in text and " " not in text:
         raise ValueError
     return datetime.fromisoformat(text)
@@ -124,37 +124,37 @@ TYPES: Mapping[str, tuple[type, Callable[[str], Any]]] = {
     "date": (date, date.fromisoformat),
     "uuid": (uuid.UUID, uuid.UUID),
 }
-"""What a cursor can be spelled as: its name, its type, and how text becomes one."""
+"""The types of cursor values that can be typed as text: name, type and parser."""
 
 
 def value_of(text: str, name: str, what: str) -> Any:
     """Return the value that a text spells, as the type of that name."""
     if name not in TYPES:
-        raise UsageError(f"{what}: there is no type {name!r}: there is {', '.join(TYPES)}")
+        raise UsageError(f"{what}: there is no type {name!r}; use one of {', '.join(TYPES)}")
     try:
         return TYPES[name][1](text)
     except (ValueError, InvalidOperation):
-        raise UsageError(f"{what}: {text!r} is no {name}") from None
+        raise UsageError(f"{what}: {text!r} is not of type {name}") from None
 
 
 def type_name(value: Any) -> str | None:
-    """Return the name of a value's type; None for one that cannot be spelled."""
+    """Return the name of a value's type; None if the value cannot be typed as text."""
     return next((name for name, (kind, _) in TYPES.items() if type(value) is kind), None)
 
 
 def cursor_of(text: str, keys: Sequence[str], like: Cursor, said: str | None) -> Cursor:
-    """Return the cursor that `--to-cursor V --key PK` spells; its type is that of a cursor of the same source."""
+    """Return the cursor for `--to-cursor V --key PK`; its type is that of a cursor of the same source."""
     known = type_name(like.value)
     if said is not None and known is not None and said != known:
         raise UsageError(f"--type {said}: cursors of this source are of type {known}, such as {like}")
     name = said if known is None else known
     if name is None:
-        raise UsageError(f"--to-cursor {text}: pass --type, the stored cursor {like} does not tell its type")
+        raise UsageError(f"--to-cursor {text}: pass --type, because the stored cursor {like} does not show its type")
     return Cursor(like.kind, value_of(text, name, "--to-cursor"), _tiebreaker(keys, like))
 
 
 def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
-    """Return the key of the row, in the shape that the source has: alone, several in order, or by name."""
+    """Return the key of the row in the form that the source uses: single, several in order, or by name."""
     tie = like.tiebreaker
     if tie is None:
         if keys:
@@ -170,10 +170,10 @@ def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
         return {name: _alike(pairs[name], tie[name]) for name in tie}
     if isinstance(tie, list | tuple):
         if len(keys) != len(tie):
-            raise UsageError(f"--key: this source has {len(tie)} of them, as in {like}")
+            raise UsageError(f"--key: this source needs {len(tie)} of them, as in {like}")
         return type(tie)(_alike(text, each) for text, each in zip(keys, tie, strict=True))
     if len(keys) != 1:
-        raise UsageError(f"--key: this source has one, as in {like}")
+        raise UsageError(f"--key: this source needs one, as in {like}")
     return _alike(keys[0], tie)
 
 
@@ -185,7 +185,7 @@ def _alike(text: str, like: Any) -> Any:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as people read it: what JSON has as JSON, and a number, a moment or bytes as they are written."""
+    """Return a value for people: JSON types as JSON; numbers, times and bytes as they are written."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{in_words(name)}: {in_words(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple | set | frozenset):
@@ -202,15 +202,15 @@ def in_words(value: Any) -> str:
 
 
 ROW = "row"
-"""The kind of a cursor that counts rows: a difference of two of them is a number of rows."""
+"""The kind of a cursor that counts rows: the difference of two is a number of rows."""
 BYTE = "byte"
-"""The kind of a cursor into a file: a block begins at its value, and so many rows of that block as its tiebreaker says
-are behind it."""
+"""The kind of a cursor into a file: the value is the start of a block, the tiebreaker the number of rows of that block
+that were read."""
 Accumulated = Literal["keep", "drop"]
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of a source as it stands."""
+    """The current state of a partition."""
 
     n: ItemNo
     key: Key
@@ -220,7 +220,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     after: Cursor | None = None
     until: Cursor | None = None
     expected: int | None = None
-    """About how many rows it has, where that is known."""
+    """The approximate number of its rows, if known."""
     checkpoint: Checkpoint | None = None
 
     @property
@@ -239,20 +239,20 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> Cursor | None:
-        """What it resumes after: its cursor, or before the first row the border that it begins after."""
+        """The cursor after which it resumes: its own, or before the first row the border after which it begins."""
         at = self.cursor
         return self.after if at is None else at
 
 
 class Shift(msgspec.Struct, frozen=True, kw_only=True):
-    """What another checkpoint means for rows: which are delivered again, which never are."""
+    """The effect of another checkpoint on rows: those delivered again and those never delivered."""
 
     again: int | None = 0
-    """Rows that are handled again; None where nobody knows how many."""
+    """Rows that are handled again; None if the number is unknown."""
     skipped: int | None = 0
-    """Rows that are not handled at all; None where nobody knows how many."""
+    """Rows that are not handled at all; None if the number is unknown."""
     exact: bool = True
-    """False where the number is the most that it can be."""
+    """False if the number is an upper bound."""
 
     def __str__(self) -> str:
         said = [
@@ -265,12 +265,12 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
 
 def _many(count: int | None, exact: bool) -> str:
     if count is None:
-        return "rows, nobody knows how many, are"
+        return "an unknown number of rows is"
     return f"{'' if exact else 'at most '}{count:,} {'row is' if count == 1 else 'rows are'}"
 
 
 def fingerprint(source: Any) -> str:
-    """Return a short name for the logical source: the same source, the same text."""
+    """Return a short name for the logical source: the same source gives the same text."""
     return f"sha256:{canonical.fingerprint(source)}"
 
 
@@ -278,8 +278,8 @@ def fingerprint(source: Any) -> str:
 
 
 def compare(one: Cursor | None, other: Cursor | None) -> int | None:
-    """Below, at or above 0 as cursors follow each other; None where that is only the source's to say. No cursor at all
-    stands before every row."""
+    """Return a number below, at or above 0 by the order of two cursors; None if only the source knows it. No cursor at
+    all comes before every row."""
     if one == other:
         return 0
     if one is None or other is None:
@@ -294,7 +294,7 @@ def compare(one: Cursor | None, other: Cursor | None) -> int | None:
 
 
 def _lone(at: Cursor) -> Any:
-    """Return a tiebreaker that has an order: of several columns by name, only the source knows which comes first."""
+    """Return a tiebreaker that can be ordered: of several columns by name, only the source knows which comes first."""
     tie = at.tiebreaker
     if not isinstance(tie, dict):
         return tie
@@ -302,7 +302,7 @@ def _lone(at: Cursor) -> Any:
 
 
 def check_like(given: Cursor, like: Cursor | None, what: str) -> None:
-    """Refuse a cursor that is not of the sort that the source has."""
+    """Refuse a cursor of another kind or type than those of the source."""
     if like is None:
         return
     if given.kind != like.kind:
@@ -311,13 +311,13 @@ def check_like(given: Cursor, like: Cursor | None, what: str) -> None:
     for part, mine, theirs in pairs:
         if not _is_like(mine, theirs):
             raise UsageError(
-                f"{what}: its {part} {mine!r} is {_kind_of(mine)}, cursors of this source have {theirs!r}, which is "
-                f"{_kind_of(theirs)}"
+                f"{what}: its {part} {mine!r} is {_kind_of(mine)}, but cursors of this source have {theirs!r}, which "
+                f"is {_kind_of(theirs)}"
             )
 
 
 def _kind_of(value: Any) -> str:
-    """Return the type of a value in words, with those of what is in it."""
+    """Return the type of a value in words, including the types of its elements."""
     if isinstance(value, dict):
         return ", ".join(f"{name} of type {type(each).__name__}" for name, each in value.items())
     if isinstance(value, list | tuple):
@@ -339,7 +339,7 @@ def _is_like(mine: Any, theirs: Any) -> bool:
 
 
 def check_within(at: Standing, given: Cursor) -> None:
-    """Refuse a cursor that lies outside of the range, where that can be told."""
+    """Refuse a cursor outside of the partition, as far as that can be determined."""
     low, high = compare(given, at.after), compare(given, at.until)
     if at.after is not None and low is not None and low < 0:
         raise UsageError(f"{given} comes before partition {at.key!r} begins, which is after {at.after}")
@@ -347,27 +347,28 @@ def check_within(at: Standing, given: Cursor) -> None:
         raise UsageError(f"{given} comes after the end of partition {at.key!r}, which is {at.until}")
 
 
-# -- where to go on from --------------------------------------------------------------------------------------------
+# -- where to resume -------------------------------------------------------------------------------------------------
 
 
 def at_the_beginning(at: Standing) -> Checkpoint:
-    """Before its first row, with nothing accumulated."""
+    """Return the checkpoint before the first row, with nothing accumulated."""
     return Checkpoint(at.n, 0, b"")
 
 
 def at_cursor(
     at: Standing, given: Cursor, history: Iterable[journal.Position], acc: Accumulated | None
 ) -> tuple[Checkpoint, Shift]:
-    """After a row that a person names. The journal tells how many rows were handled up to there; what was accumulated
-    up to there nobody knows, so where something is, the person says whether it is kept."""
+    """Return the checkpoint after a row that an operator names. The journal tells how many rows were handled up to
+    there. The accumulator at that row is not stored, so if there is one, the operator must choose whether to keep
+    it."""
     what = f"the cursor for partition {at.key!r}"
     check_like(given, at.where if at.where is not None else at.until, what)
     check_within(at, given)
     if at.acc is not None and acc is None and given != at.cursor:
         raise UsageError(
-            f"partition {at.key!r} has accumulated {len(at.acc):,} bytes, and what that was after {given} is not "
-            "stored: pass --acc keep to continue with what it is now, --acc drop to accumulate again, or reset it "
-            "--to-file with a state that was exported there"
+            f"partition {at.key!r} has accumulated {len(at.acc):,} bytes, and the accumulator as of {given} is "
+            "not stored: pass --acc keep to continue with the current one, --acc drop to accumulate again, or reset "
+            "it --to-file with a state that was exported there"
         )
     kept = at.acc if acc != "drop" else None
     rows, shift = _shift(at, given, history)
@@ -375,7 +376,7 @@ def at_cursor(
 
 
 def _shift(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> tuple[int, Shift]:
-    """Return how many rows were handled up to there, and what going there means. Rows that are skipped are not handled:
+    """Return how many rows were handled up to a cursor, and the effect of resuming there. Skipped rows are not handled:
     they do not count, and an audit finds them missing."""
     order = compare(given, at.where)
     if order == 0:
@@ -390,8 +391,8 @@ def _shift(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> 
 
 
 def between(one: Cursor | None, other: Cursor | None) -> int | None:
-    """Return rows between two cursors that count rows: from the first row on, before which there is no cursor, or
-    within one block of a file. None for others."""
+    """Return the number of rows between two cursors that count rows: from the first row, before which there is no
+    cursor, or within one block of a file. Return None for other cursors."""
     if one is None or other is None:
         there = one if other is None else other
         return int(there.value) if there is not None and there.kind == ROW else None
@@ -407,8 +408,8 @@ def _are_counts(*values: Any) -> bool:
 
 
 def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -> tuple[int, bool]:
-    """Return rows that were handled up to a cursor, and whether that is exact: from the last position at it or before
-    it, and the first one beyond, which tells whether rows were handled between the two or skipped."""
+    """Return how many rows were handled up to a cursor, and whether that is exact. Derived from the last position at or
+    before it and the first one beyond, which shows whether the rows between the two were handled or skipped."""
     before, rows = at.after, 0
     beyond: journal.Position | None = None
     for position in history:
@@ -427,7 +428,7 @@ def _handled(at: Standing, given: Cursor, history: Iterable[journal.Position]) -
 
 
 def difference(at: Standing, to: Checkpoint) -> Shift:
-    """Return what continuing from a checkpoint means whose rows are known."""
+    """Return the effect of continuing from a checkpoint whose rows are known."""
     target = decode(to.cursor) if to.cursor else None
     order = compare(target if target is not None else at.after, at.where)
     if order == 0:
@@ -441,8 +442,8 @@ def difference(at: Standing, to: Checkpoint) -> Shift:
 
 
 def go_on_from(at: Standing, to: Checkpoint | None, stages: int, *, reason: str, even_so: bool = False) -> Change | str:
-    """Let the range begin a new epoch with no attempts used: at another checkpoint, or without one at its own. What
-    stands there already is left alone, unless it is taken from an owner."""
+    """Return the change that starts a new epoch of a partition with no attempts used, at another checkpoint or at its
+    own. A partition that is already there is left alone, unless it is taken from an owner."""
     is_fresh = at.place.state is State.PENDING and not at.place.attempt
     is_done = at.place.state is State.DONE and to is not None
     if not even_so and (is_fresh or is_done) and (to is None or _is_same(at.checkpoint, to)):

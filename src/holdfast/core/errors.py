@@ -1,38 +1,38 @@
 """The whole tree of exceptions.
 
     HoldfastError
-    ├── UsageError            you called us wrongly; nothing happened
-    ├── Conflict              someone was first
-    │   └── LeaseLost         the chunk belongs to another grant now
-    ├── Refused               continuing would be unsafe
-    │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
-    │   ├── FingerprintChanged  a scan would resume in another source than it was begun with
-    │   ├── PayloadChanged    a known key came with another payload
-    │   ├── SourceChanged     what a scan reads, or has read, is not what it was
-    │   ├── UndoRefused       more of what is recorded would be undone than is likely to be meant
-    │   ├── DiedAlike         all items so far died of the same error; nothing was buried
-    │   ├── ChainBroken       the journal does not verify
-    │   ├── NotOurs           the file is not a Holdfast store
-    │   │   └── Damaged       it is one, and it does not hold what was written into it
-    │   └── SchemaTooNew      the store was written by a newer Holdfast
-    ├── StoreError            the store could not do it
-    │   ├── StoreUnavailable  try again later; nothing was written
-    │   │   └── StoreUnusable a person has to act first: credentials, permissions, a bucket that is not there
-    │   └── CommitUnknown     the reply was lost; look the commit up before judging
-    ├── ResourceError         what handlers are handed by name could not be opened; no item was charged with it
-    ├── SinkError             an output is missing, or is not the one that was recorded
-    │   └── Superseded        a newer batch has taken the name of its file
-    ├── Incomplete            raised by `report.raise_unless_complete()`
-    │   └── NotConverged      every range of a scan is done, and what brings their results together failed
-    └── Signal                what a handler raises to say how an item went
-        ├── Skip              not for us, and that is fine
-        ├── Defer             not now; costs no attempt
-        ├── Transient         may work next time
-        ├── Permanent         will never work
-        └── Bad               an output does not hold, and why: returned or raised by a verifier
+        ├── UsageError            the call was wrong; nothing happened
+        ├── Conflict              another process was first
+        │   └── LeaseLost         the chunk belongs to another grant now
+        ├── Refused               continuing would be unsafe
+        │   ├── DefinitionChanged the pipeline is not the one the batch was opened with
+        │   ├── FingerprintChanged  a scan would resume in a different source from the one it began with
+        │   ├── PayloadChanged    a known key came with a different payload
+        │   ├── SourceChanged     the source of a scan, unfinished or finished, has changed
+        │   ├── UndoRefused       more recorded work would be undone than is plausible
+        │   ├── DiedAlike         all items so far died of the same error; nothing was buried
+        │   ├── ChainBroken       the journal does not verify
+        │   ├── NotOurs           the file is not a Holdfast store
+        │   │   └── Damaged       it is a store, but its content is not what was written
+        │   └── SchemaTooNew      the store was written by a newer Holdfast
+        ├── StoreError            the store could not do it
+        │   ├── StoreUnavailable  try again later; nothing was written
+        │   │   └── StoreUnusable an operator must act first: credentials, permissions, a missing bucket
+        │   └── CommitUnknown     the reply was lost; look up the commit before deciding
+        ├── ResourceError         a resource of the handlers could not be opened; no item was charged for it
+        ├── SinkError             an output is missing, or is not the one that was recorded
+        │   └── Superseded        a newer batch has taken the name of its file
+        ├── Incomplete            raised by `report.raise_unless_complete()`
+        │   └── NotConverged      every partition of a scan is done, but combining their results failed
+        └── Signal                raised by a handler to report how an item went
+            ├── Skip              the item needs no work
+            ├── Defer             not now; no attempt is counted
+            ├── Transient         may work next time
+            ├── Permanent         will never work
+            └── Bad               an output does not hold, and why: returned or raised by a verifier
 
-    KeyboardInterrupt         (Python's own)
-    └── Interrupted           Ctrl-C ended a run, after what was in flight came to its checkpoint
+        KeyboardInterrupt         (Python's own)
+        └── Interrupted           Ctrl-C ended a run, after items in flight reached their checkpoints
 
 Every message says what happened, to which id, and what to do next.
 """
@@ -48,7 +48,7 @@ class HoldfastError(Exception):
 
 
 def _restore(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
-    """Make an error again as it was: what its class is called with is not what it keeps."""
+    """Restore an error as it was: the arguments of its class differ from the attributes it keeps."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(facts)
@@ -60,15 +60,15 @@ class UsageError(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """Someone else was first."""
+    """Another process was first."""
 
 
 class LeaseLost(Conflict):
-    """The chunk has another owner or fence now; what was done under the old one is not committed."""
+    """The chunk has another owner or fence now; work done under the old one is not committed."""
 
 
 class Refused(HoldfastError):
-    """Going on would be unsafe."""
+    """Continuing would be unsafe."""
 
 
 class DefinitionChanged(Refused):
@@ -76,23 +76,23 @@ class DefinitionChanged(Refused):
 
 
 class FingerprintChanged(Refused):
-    """A scan would resume in another source than it was begun with."""
+    """A scan would resume in a different source from the one it began with."""
 
 
 class PayloadChanged(Refused):
-    """A known key came with another payload."""
+    """A known key came with a different payload."""
 
 
 class SourceChanged(Refused):
-    """The source of a scan, half-done or finished, is not what it was when the scan began."""
+    """The source of a scan, unfinished or finished, has changed since the scan began."""
 
 
 class UndoRefused(Refused):
-    """More of what is recorded would be undone than is likely to be meant."""
+    """More recorded work would be undone than is plausible."""
 
 
 class DiedAlike(Refused):
-    """All items that were tried so far died of the same error, and none has succeeded; nothing was buried."""
+    """All items tried so far died of the same error, and none has succeeded; nothing was buried."""
 
 
 class ChainBroken(Refused):
@@ -104,7 +104,7 @@ class NotOurs(Refused):
 
 
 class Damaged(NotOurs):
-    """The file does not hold what was written into it, or cannot be read any more."""
+    """The file does not contain what was written to it, or can no longer be read."""
 
 
 class SchemaTooNew(Refused):
@@ -120,15 +120,15 @@ class StoreUnavailable(StoreError):
 
 
 class StoreUnusable(StoreUnavailable):
-    """The store will not answer before a person acts: credentials, permissions, a bucket that is not there."""
+    """The store will not answer until an operator acts: credentials, permissions, a missing bucket."""
 
 
 class CommitUnknown(StoreError):
-    """The reply to a commit was lost; look it up by its id before judging."""
+    """The reply to a commit was lost; look it up by its id before deciding."""
 
 
 class ResourceError(HoldfastError):
-    """A resource could not be opened; no item was begun without it."""
+    """A resource could not be opened; no item was started without it."""
 
 
 class SinkError(HoldfastError):
@@ -140,7 +140,7 @@ class Superseded(SinkError):
 
 
 class Incomplete(HoldfastError):
-    """The batch is not complete; `report` says what is missing."""
+    """The batch is not complete; `report` names what is missing."""
 
     def __init__(self, message: str, report: Any = None) -> None:
         super().__init__(message)
@@ -148,11 +148,11 @@ class Incomplete(HoldfastError):
 
 
 class NotConverged(Incomplete):
-    """Every range of a scan is done, and its `converge` failed; the next run calls it again."""
+    """Every partition of a scan is done, but its `converge` failed; the next run calls it again."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a run at its checkpoints; `report` is what `run()` would have returned."""
+    """Ctrl-C ended a run at its checkpoints; `report` is the report that `run()` would have returned."""
 
     def __init__(self, message: str = "", report: Any = None) -> None:
         super().__init__(message)
@@ -160,7 +160,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signal(HoldfastError):
-    """What a handler raises to say how an item went."""
+    """The base of the exceptions with which a handler reports how an item went."""
 
 
 class Skip(Signal):
@@ -168,11 +168,11 @@ class Skip(Signal):
 
 
 class Defer(Signal):
-    """Not now: try again after some seconds, at no cost of an attempt. `raise Defer(30)`"""
+    """Not now: try again after some seconds, without counting an attempt. `raise Defer(30)`"""
 
     def __init__(self, seconds: float, why: str = "") -> None:
         if not (0 <= seconds < 366 * 86_400):
-            raise UsageError(f"Defer({seconds!r}): give the seconds to wait, from 0 to a year")
+            raise UsageError(f"Defer({seconds!r}): pass the seconds to wait, from 0 to a year")
         super().__init__(why or f"deferred for {seconds:g} s")
         self.seconds = float(seconds)
 
@@ -199,19 +199,19 @@ class Bad(Signal):
 
 
 EXTRAS = {"obstore": "buckets", "httpx": "http", "pyarrow": "parquet", "SQLAlchemy": "sql"}
-"""The library, and the extra of Holdfast that brings it."""
+"""The extra of Holdfast that installs each library."""
 
 
 def how_to_get(library: str) -> str:
-    """Return what to type. Holdfast is installed from a clone, so its extras are, too."""
-    return f'pip install ".[{EXTRAS[library]}]" in the clone of Holdfast brings it'
+    """Return the command that installs a library. Holdfast is installed from a clone, and so are its extras."""
+    return f'pip install ".[{EXTRAS[library]}]" in the clone of Holdfast installs it'
 
 
 def missing_extra(what: str, library: str) -> UsageError:
-    """Return the refusal of something whose library is not there."""
+    """Return the error for a feature whose library is not installed."""
     return UsageError(f"{what} {library}, which is not installed here: {how_to_get(library)}")
 
 
 for _kind in [each for each in vars().values() if isinstance(each, type) and issubclass(each, BaseException)]:
     if _kind is not Signal:
-        _kind.__module__ = "holdfast"  # a traceback names what a user can import
+        _kind.__module__ = "holdfast"  # a traceback shows the name that a user can import

@@ -1,4 +1,4 @@
-"""Admission: from a raw item to a frozen one with a key, or to a dead letter from the first moment."""
+"""Admission: validates a raw item, freezes it and gives it a key, or makes it a dead letter at once."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,18 +13,18 @@ from holdfast.core.states import refused
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_NS, LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9
-"""The times that have a date: from the year 1 up to, and without, the year 10000."""
+"""The range of times that have a date: from the year 1 to before the year 10000."""
 
 
 def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
-    """Return a validated item. A key or payload beyond its limit makes it a dead letter that says what to do."""
+    """Return a validated item. A key or payload beyond its limit makes it a dead letter whose reason names the fix."""
     if type(key) is str and key.isascii() and 0 < len(key) <= KEY_BYTES and len(payload) <= PAYLOAD_BYTES:
         return NewItem(key, canonical.key_hash(key), salt, payload)
     return _admit_with_care(key, payload, salt)
 
 
 def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
-    """Return the same for keys of every other kind, each looked at from all sides."""
+    """Return the same for all other keys, with every check."""
     if type(key) is not str and type(key) is not int:
         if isinstance(key, bool) or key is None:
             return refuse(
@@ -52,8 +52,8 @@ def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
         key = text
     if len(payload) > PAYLOAD_BYTES:
         message = (
-            f"its payload has {len(payload):,} bytes, at most {PAYLOAD_BYTES:,} are kept: put the data in a file and "
-            "pass its path"
+            f"its payload has {len(payload):,} bytes, but at most {PAYLOAD_BYTES:,} are stored: put the data in a file "
+            "and pass its path"
         )
         return refuse(key, payload, salt, "too_large", message)
     return NewItem(key, canonical.key_hash(text), salt, payload)
@@ -63,7 +63,7 @@ _TOO_LONG = f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a
 
 
 def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
-    """Return a dead letter at the boundary. What it was stays readable, cut where it is too large to keep."""
+    """Return a dead letter at the boundary. Its content stays readable, cut if it is too large to store."""
     is_text = isinstance(key, str | int) and not isinstance(key, bool) and not _cannot_be_printed(key)
     text = canonical.key_text(key) if is_text else ""
     named = text.encode("utf-8", "surrogatepass")
@@ -86,7 +86,8 @@ def _is_storable_number(key: int) -> bool:
 
 
 def _cannot_be_printed(key: object) -> bool:
-    """Python raises rather than print a number of several thousand digits; this one would be too long anyway."""
+    """Return whether Python would refuse to print the number: it does for several thousand digits, which is too long
+    anyway."""
     return isinstance(key, int) and key.bit_length() > 8 * KEY_BYTES
 
 
@@ -95,8 +96,7 @@ Known = Mapping[int, tuple[ItemNo, bool]]
 
 
 def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
-    """Return which items of a group are new, and what to answer about the others; the first new one gets the number
-    `lo`."""
+    """Return the new items of a group, and the answer about the others; the first new one gets the number `lo`."""
     if not known and len({item.key_number for item in items}) == len(items):
         return list(items), all_new(items, lo)
     fresh: list[NewItem] = []
@@ -121,7 +121,7 @@ def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewI
 
 
 def all_new(items: Sequence[NewItem], lo: int) -> Admitted:
-    """Return what to answer about a group of which every item is new."""
+    """Return the answer about a group in which every item is new."""
     return Admitted(added=len(items), lo=ItemNo(lo), dead=_dead(items, lo))
 
 
@@ -130,7 +130,7 @@ def _dead(fresh: Sequence[NewItem], lo: int) -> tuple[ItemNo, ...]:
 
 
 def difference(before: bytes, after: bytes) -> str:
-    """Return what changed between two payloads, in words, field by field where they have fields."""
+    """Describe the difference between two payloads, field by field if they have fields."""
     try:
         old, new = canonical.decode(before), canonical.decode(after)
     except (msgspec.DecodeError, RecursionError):
@@ -147,8 +147,8 @@ def difference(before: bytes, after: bytes) -> str:
 
 
 def changed_fields(before: bytes, after: bytes) -> list[str]:
-    """Return the names of the fields that differ between two payloads, for a record that must not hold what was in
-    them."""
+    """Return the names of the fields that differ between two payloads, for an entry that must not contain their
+    values."""
     try:
         old, new = canonical.decode(before), canonical.decode(after)
     except (msgspec.DecodeError, RecursionError):
@@ -161,7 +161,7 @@ def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _written(fields: dict[str, Any], name: str) -> bytes:
-    """Return a value as it is stored: 1, 1.0 and true are equal in Python."""
+    """Return a value as stored: 1, 1.0 and true are equal in Python."""
     return canonical.encode(fields[name]) if name in fields else b""
 
 
@@ -170,7 +170,7 @@ def _shown(fields: dict[str, Any], name: str) -> str:
 
 
 def _is_file(fields: dict[str, Any]) -> bool:
-    """Tell whether a payload is that of a file in a folder, and not one of the user's that looks like it."""
+    """Return whether a payload describes a file in a folder, not a similar payload of the user."""
     if {*fields} != {"path", "name", "size", "modified_ns"}:
         return False
     size, modified_ns = fields["size"], fields["modified_ns"]
@@ -178,7 +178,7 @@ def _is_file(fields: dict[str, Any]) -> bool:
 
 
 def _file_fact(fields: dict[str, Any], name: str) -> str:
-    """Return what is known of a file, as people read it."""
+    """Return a fact about a file in readable form."""
     if name == "size":
         return "1 byte" if fields[name] == 1 else f"{fields[name]:,} bytes"
     if name != "modified_ns":

@@ -1,4 +1,4 @@
-"""The journal: entries and their bodies, the columns of numbers in them, links, and whether a chain holds."""
+"""The journal: entries and their bodies, packed columns of numbers, links, and the check of a chain."""
 
 import hashlib
 import struct
@@ -25,15 +25,15 @@ def unpack(kind: str, data: bytes) -> tuple[Any, ...]:
 
 
 GENESIS = bytes(32)
-"""What the first entry of a batch links to."""
+"""The hash that the first entry of a batch links to."""
 STARTED = "started"
-"""The kind of an entry by which an owner says that it starts an item on trial (see `lease`); its body is empty."""
+"""The kind of an entry with which an owner starts an item on trial (see `lease`); its body is empty."""
 LIFTED = "blame_lifted"
-"""The kind of an entry by which a person takes the blame from a chunk; it moves no item."""
+"""The kind of an entry with which an operator clears the blame of a chunk; it moves no item."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry says about itself; array-like, so that its bytes are canonical."""
+    """The header of an entry; array-like, so that its bytes are canonical."""
 
     chain: int
     batch: int
@@ -78,7 +78,7 @@ def numbers(ns: Sequence[int]) -> Numbers:
 
 
 class Spend(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one attempt cost and measured, as its handler said."""
+    """The cost and metrics of one attempt, as its handler reported them."""
 
     n: int
     usd: int = 0
@@ -104,13 +104,13 @@ class Advanced(msgspec.Struct, frozen=True, omit_defaults=True):
     epochs: bytes = b""
     """uint16 each; empty when all are 0."""
     finished: bool = False
-    """Whether this was the last stage."""
+    """True if this was the last stage."""
     adopted: bool = False
-    """The output was there already, valid and ours: nothing was run."""
+    """True if the output already existed, valid and ours: nothing was run."""
 
 
 class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One attempt that did not end in an output, and what it led to."""
+    """One attempt that did not end in an output, and its consequence."""
 
     n: int
     stage: int
@@ -122,33 +122,33 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     due: float = 0.0
     deadline: float = 0.0
-    """When its time budget would end if the next attempt began when it is due, and took all of it."""
+    """When its time budget would end if the next attempt began when due and took all of it."""
     queued: float = 0.0
     seconds: float = 0.0
     trace: str = ""
     to_stage: int = 0
-    """Where a rewind leads."""
+    """The target stage of a rewind."""
     deferred: float = 0.0
-    """Seconds that the item was deferred at its stage, in all; 0 where an older version wrote the entry."""
+    """Total seconds for which the item was deferred at its stage; 0 if an older version wrote the entry."""
     used: float = 0.0
-    """Seconds of its time budget that are used then, with the back-off that follows."""
+    """Seconds used of its time budget, including the back-off that follows."""
     excused: bool = False
-    """It failed for a reason that is not the item's: it tells nothing about what an item takes."""
+    """True if it failed for a reason unrelated to the item: statistics ignore it."""
     wait: float = 0.0
-    """Seconds from then to `due` as they were planned; 0 where an older version wrote the entry."""
+    """Planned seconds until `due`; 0 if an older version wrote the entry."""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far an item has been read that is a range of a source."""
+    """How far a partition of a source has been read."""
 
     n: int
     rows: int
     cursor: bytes = b""
     digest: bytes = b""
-    """SHA-256 over salt and accumulator; empty where there is none."""
+    """SHA-256 over salt and accumulator; empty if there is none."""
     seconds: float = 0.0
-    """What an attempt took that ends with this checkpoint because its run does, or a tick; one that comes to the end of
-    its range tells that by itself."""
+    """The duration of an attempt that ends with this checkpoint because its run or tick ends; an attempt that reaches
+    the end of its partition records its duration itself."""
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):
@@ -157,17 +157,17 @@ class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpo
     advanced: list[Advanced] = []
     attempts: list[Attempted] = []
     spends: list[tuple[int, Spend]] = []
-    """(stage, spend) of every attempt that said something."""
+    """(stage, spend) of every attempt that reported any."""
     positions: list[Position] = []
     released: bool = False
     due: float = 0.0
     made_by: list[tuple[int, str]] = []
-    """(stage, maker) of every stage that is named here: which definition of it did that (see `changes`); empty where an
+    """(stage, maker) of every stage named here: the definition of the stage that was used (see `changes`); empty if an
     older version wrote the entry."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An item that is not at its first attempt, as a claim found it."""
+    """An item past its first attempt, at the time of a claim."""
 
     n: int
     stage: int
@@ -175,27 +175,27 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     code: str = ""
     since: float = 0.0
-    """When its first attempt ended: in entries of the first formats, whose time budgets ran by the clock."""
+    """When its first attempt ended; only in entries of the first formats, whose time budgets ran by the clock."""
     used: float = 0.0
-    """Seconds that it has used of its time budget."""
+    """Seconds used of its time budget."""
 
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag="claimed"):
-    """A grant: the attempts it may start. Items not listed stand at the beginning or at a clean checkpoint."""
+    """A grant: the attempts that it may start. Items not listed are at the start or at a clean checkpoint."""
 
     lo: int
     hi: int
     expires: float
     blame: int = 0
     child: tuple[int, int, int] | None = None
-    """(chunk, lo, hi) of what was cut off."""
+    """(chunk, lo, hi) of the chunk that was cut off."""
     taken_from: str = ""
-    """The owner whose grant had ended without a release."""
+    """The owner whose grant ended without a release."""
     snapshots: list[Snapshot] = []
 
 
 class Opened(msgspec.Struct, frozen=True, omit_defaults=True, tag="opened"):
-    """A batch begins, or the definition it runs with changed."""
+    """A batch was opened, or its definition changed."""
 
     name: str
     pipeline: str
@@ -203,7 +203,7 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True, tag="opened"):
 
 
 class Ingested(msgspec.Struct, frozen=True, omit_defaults=True, tag="ingested"):
-    """A group of items was admitted, or the source came to its end."""
+    """A group of items was admitted, or the source was read to the end."""
 
     lo: int
     hi: int
@@ -214,7 +214,7 @@ class Ingested(msgspec.Struct, frozen=True, omit_defaults=True, tag="ingested"):
     ended: bool = False
     cursor: bytes = b""
     kind: Kind | None = None
-    """Of the chunk that they make; None where there is none, or where an older version wrote the entry."""
+    """The kind of their chunk; None if there is no chunk, or if an older version wrote the entry."""
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -227,11 +227,11 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     stage_after: int
     epoch: int
     digest: bytes = b""
-    """Of the payload that replaced the stored one, where one did."""
+    """The digest of the payload that replaced the stored one, if any."""
     output_digest: bytes = b""
-    """Of the output that a person gave, where one did."""
+    """The digest of the output that an operator supplied, if any."""
     position: Position | None = None
-    """Where the item resumes from, where that was changed."""
+    """The position from which the item resumes, if that was changed."""
 
 
 class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
@@ -244,19 +244,19 @@ class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True, tag="steered"):
-    """A person, or the clock, decided how a batch continues."""
+    """An operator, or the clock, changed how a batch continues."""
 
     course: str
     reason: str
     ends_at: float | None = None
     expected: int | None = None
-    """How many items it is said to have in all."""
+    """The expected number of items."""
     closed: bool = False
-    """It takes no new items from now on."""
+    """True if it takes no new items from now on."""
 
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
-    """A batch is finished: nothing is pending, everything is accounted for, and nothing more is taken."""
+    """A batch is finished: nothing is pending, everything is accounted for, and no more work is accepted."""
 
     chunks: int
     heads: bytes
@@ -267,13 +267,13 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
     dead: int
     cancelled: int
     reconciliation: bytes = b""
-    """What was compared and found, as canonical JSON."""
+    """The comparison and its findings, as canonical JSON."""
     reason: str = ""
-    """As it was given by whoever sealed it; empty in entries that were written before there was one."""
+    """The reason given for the seal; empty in entries of versions that did not store it."""
 
 
 class Reopened(msgspec.Struct, frozen=True, omit_defaults=True, tag="reopened"):
-    """A seal was lifted; the entry that made it stays."""
+    """A seal was lifted; the entry that made it remains."""
 
     reason: str
 
@@ -290,7 +290,7 @@ decode_header = _header_decoder.decode
 
 
 def maker(described: Mapping[str, Any]) -> str:
-    """Return what the journal calls a stage that is described like that."""
+    """Return the name under which the journal lists a stage with this description."""
     return fingerprint([described.get(part) for part in ("code", "input", "output", "shapes", "sink")])[:16]
 
 
@@ -315,19 +315,19 @@ def link(
 
 
 def link_batch(batch: Batch, kind: str, body: bytes, actor: str, now: float) -> Entry:
-    """Return the next entry of a batch's own chain."""
+    """Return the next entry in the chain of a batch."""
     return link(batch.head, chain=chain_of_batch(batch.id), batch=batch.id, seq=batch.seq + 1, kind=kind, at=now,
                 actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
 
 
 def link_chunk(chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes, now: float) -> Entry:
-    """Return the next entry of the chain of a chunk."""
+    """Return the next entry in the chain of a chunk."""
     return link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=now, actor=actor,
                 fence=fence, commit_id=commit_id, body=body)  # fmt: skip
 
 
 def check(entry: Entry, prev: bytes | None) -> Header:
-    """Return the entry's header, or ChainBroken that names what is wrong with it."""
+    """Return the entry's header, or raise ChainBroken with the reason."""
     where = name(entry.chain, entry.seq)
     if prev is not None and _hash(prev, entry.head) != entry.hash:
         raise ChainBroken(f"{where}: its hash does not follow from the entry before; it was changed, or one is missing")
@@ -343,7 +343,7 @@ def check(entry: Entry, prev: bytes | None) -> Header:
 
 
 def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int) -> Iterator[tuple[Entry, Header]]:
-    """Yield every entry of a chain with its header, checked from its start to the head the store knows."""
+    """Yield every entry of a chain with its header, checked from the start to the head that the store knows."""
     prev, expected = start, 1
     last: Entry | None = None
     for entry in entries:
@@ -361,7 +361,7 @@ def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int
 
 
 def name(chain: int, seq: int) -> str:
-    """Return how an entry is called in messages."""
+    """Return the name of an entry for messages."""
     return f"entry {seq} of batch {-chain}" if chain < 0 else f"entry {seq} of chunk {chain}"
 
 

@@ -1,20 +1,21 @@
-"""Leases: who may have a chunk, for how long, how much of it, and who is to blame.
+"""Leases: which process may hold a chunk, for how long, how much of it, and how blame is assigned.
 
-The fence grows by one with every grant and never goes back, whatever happens to the chunk. A commit is judged by the
-fence, never by the time: the lease only decides when somebody else may be granted the chunk.
+The fence grows by one with every grant and never decreases, whatever happens to the chunk. A commit is judged by the
+fence, never by the time: the lease only decides when another process may be granted the chunk.
 
-Blame: a grant that ended without a commit and without a release died with its process. Of a chunk to which that
-happened no more is granted than can be started at once, so that the next death blames nothing that was not begun. After
-`limits.SUSPECT` deaths the chunk is a suspect: each further death halves what is granted of it, and what is granted has
-a process to itself, in which it is run with full concurrency. Only when one item is left is that one on trial: before
-its handler starts, a commit of the kind `started` is durable, and only that commit counts a strike. After
-`limits.BLAME` strikes in a row the item is buried. So nothing is held against an item but deaths that came while it,
-and nothing else, was being handled: not deaths among others, and not deaths before it was its turn. A grant of n items
-with one among them that always kills is narrowed down in SUSPECT + log2(n) + BLAME deaths at most, rounded up. Any
-commit, a release and a person (`Act.lifts`) take the blame away.
+Blame: if a grant ended without a commit and without a release, its process died. After that, no more items of the chunk
+are granted than can be started at once, so that the next death blames only items that were started. After
+`limits.SUSPECT` deaths the chunk is a suspect: each further death halves the number of items granted, and a grant gets
+a process to itself, in which it runs with full concurrency. Only when one item is left is that item on trial: before
+its handler starts, a commit of the kind `started` is made durable, and only that commit counts a strike. After
+`limits.BLAME` strikes in a row the item is buried. So only deaths while the item was handled alone count against it:
+not deaths among others, and not deaths before its turn. In a grant of n items, an item that always kills its process
+is isolated after at most SUSPECT + log2(n) + BLAME deaths, rounded up. Any commit, a release or an operator
+(`Act.lifts`) clears the blame.
 
-Who asks for one certain item of a suspect gets it alone, so that it can be on trial whether or not its neighbours are
-ever asked for. A grant is the head of a chunk, so that takes two where others stand before it: the first is of those.
+A request for one particular item of a suspect grants it alone, so that it can be on trial even if its neighbours are
+never requested. A grant is the head of a chunk, so this takes two grants if other items precede it: the first is of
+those.
 """
 
 from collections import Counter
@@ -29,18 +30,18 @@ from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Chunk, ChunkId, Claim, ClaimRequest, Counts, Entry, ItemNo, ItemState, Lease, State
 
 NUMBERLESS = ChunkId(0)
-"""The number of a child before the store has given it one."""
+"""The number of a child before the store has assigned one."""
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a chunk is cut in two: the child begins at `at`, and `tail` counts what is settled from there on."""
+    """The place where a chunk is cut in two: the child begins at `at`, and `tail` counts its settled items."""
 
     at: ItemNo
     tail: Counts = Counts()
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a claim: the granted chunk, and the child that was cut off it. `entry` and `claim` follow from it
+    """The result of a claim: the granted chunk, and the child that was cut off it. `entry` and `claim` are available
     once the child has its number."""
 
     chunk: Chunk
@@ -48,12 +49,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     taken_from: str
 
     def with_child(self, number: ChunkId) -> "Grant":
-        """Return the same grant, its child under the number that the store gave it."""
+        """Return the same grant, with the number that the store assigned to its child."""
         assert self.child is not None, f"nothing was cut off chunk {self.chunk.id}"
         return msgspec.structs.replace(self, child=msgspec.structs.replace(self.child, id=number))
 
     def entry(self, snapshots: Sequence[journal.Snapshot], now: float) -> Entry:
-        """Return the entry that makes the grant known, with the attempts that may be repeated."""
+        """Return the entry that records the grant, with the attempts that may be repeated."""
         granted, child = self.chunk, self.child
         told = journal.Claimed(
             lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=self.taken_from,
@@ -64,7 +65,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def claim(self) -> Claim:
-        """The answer for the claimer."""
+        """The claim for the claimer."""
         granted = self.chunk
         held = Lease(chunk=granted.id, fence=granted.fence, owner=granted.owner or "", expires=granted.expires)
         return Claim(lease=held, batch=granted.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending,
@@ -72,16 +73,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: bool = False) -> bool:
-    """Return whether the chunk can be granted. `waited` is how long the claimer's own write was kept waiting: others
-    may have been kept from renewing just as long, so they are given that time."""
+    """Return whether the chunk can be granted. `waited` is how long the claimer's own write was delayed: owners may
+    have been kept from renewing for as long, so they are given that time."""
     if chunk.pending <= 0 or retry.chunk_waits_until(chunk, now) > now:
         return False
     return chunk.owner is None or owner_is_dead or chunk.expires < now - waited
 
 
 def ahead(chunk: Chunk, want: ClaimRequest, states: Callable[[], Sequence[State]]) -> int:
-    """Return how many pending items stand before the one that is wanted, where it has to stand alone; else 0. `states`
-    gives one per item of the chunk, in order."""
+    """Return how many pending items precede the requested one, if it must run alone; else 0. `states` gives one per
+    item of the chunk, in order."""
     if want.only is None or blamed(chunk) < SUSPECT:
         return 0
     index = want.only - chunk.lo
@@ -89,10 +90,10 @@ def ahead(chunk: Chunk, want: ClaimRequest, states: Callable[[], Sequence[State]
 
 
 def share(chunk: Chunk, want: ClaimRequest, *, affordable: int | None = None, ahead: int = 0) -> int:
-    """Return how many pending items to grant: as many as are wanted, can be paid for, and may be trusted to one
-    process. Who wants a certain item gets all that stand with it, because they are not run; but of a suspect what is
-    `ahead` of it, and once nothing is, the item alone. Of what carries blame there is no more than can be started at
-    once, and after each death of a suspect's owner half of what that one had."""
+    """Return how many pending items to grant: as many as are requested, can be paid for, and may be trusted to one
+    process. A request for one item grants its whole chunk, because the others are not run; of a suspect it grants the
+    items `ahead` of it, and once there are none, the item alone. Of a chunk that carries blame, no more are granted
+    than can be started at once, and after each death of a suspect's owner half as many as that owner had."""
     if want.only is not None:
         return chunk.pending if blamed(chunk) < SUSPECT else max(1, ahead)
     blame, limits = blamed(chunk), [want.limit]
@@ -100,14 +101,14 @@ def share(chunk: Chunk, want: ClaimRequest, *, affordable: int | None = None, ah
         limits.append(affordable)
     if blame and want.at_once is not None:
         limits.append(want.at_once)
-    if blame >= SUSPECT and chunk.owner is not None:  # it was granted, and its owner died: what was cut off it was not
+    if blame >= SUSPECT and chunk.owner is not None:  # its owner died; a child that was cut off was never granted
         limits.append(chunk.pending >> 1)
     return min(chunk.pending, max(1, min(limits)))
 
 
 def is_further(chunk: Chunk, want: ClaimRequest, granted: int) -> bool:
-    """Return whether a chunk may be granted in the same write as others with so many items: whole, as far as the limit
-    goes, and never with blame or under a budget, which decide about each grant by what the last one left."""
+    """Return whether a chunk may be granted in the same write as others with so many items: whole, within the limit,
+    and never with blame or under a budget, because those depend on the result of the previous grant."""
     return want.cap is None and granted + chunk.pending <= want.limit and not blamed(chunk)
 
 
@@ -116,7 +117,7 @@ def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
     order."""
     pending = [index for index, state in enumerate(states) if state is State.PENDING]
     assert len(pending) == chunk.pending, (
-        f"chunk {chunk.id} counts {chunk.pending} pending items, it has {len(pending)}"
+        f"chunk {chunk.id} counts {chunk.pending} pending items, but has {len(pending)}"
     )
     at = pending[size]
     tail = Counter(states[at:])
@@ -132,8 +133,8 @@ def grant(
     chunk: Chunk, want: ClaimRequest, *, now: float, states: Callable[[], Sequence[State]],
     child_id: ChunkId = NUMBERLESS, affordable: int | None = None, floor: int = 0,
 ) -> Grant:  # fmt: skip
-    """Grant a chunk under a new fence, cut to its `share`. `states` reads one state per item, in order, and is asked
-    only where items of the chunk are settled. Every fence is above `floor`."""
+    """Grant a chunk under a new fence, cut to its `share`. `states` reads one state per item, in order, and is called
+    only if items of the chunk are settled. Every fence is above `floor`."""
     in_front = ahead(chunk, want, states)
     size = share(chunk, want, affordable=affordable, ahead=in_front)
     cut = Cut(at=chunk.hi)
@@ -168,13 +169,13 @@ def snapshots(places: Iterable[tuple[int, ItemState]]) -> list[journal.Snapshot]
 
 
 def first(chunks: Iterable[Chunk]) -> Chunk | None:
-    """Return the chunk that is granted before others: those that waited come first, by their time, then by item."""
+    """Return the chunk to grant first: chunks that waited, by due time, then the others by item number."""
     return min(chunks, key=lambda chunk: (chunk.due == 0, chunk.due, chunk.lo), default=None)
 
 
 def blamed(chunk: Chunk) -> int:
-    """Return how many grants in a row ended in a dead process, the last one included, up to what makes suspects; beyond
-    that only the strikes of a lone item."""
+    """Return how many grants in a row ended in a dead process, the last one included, up to SUSPECT; beyond that only
+    the strikes of a single item."""
     if chunk.progressed:
         return 0
     deaths = min(SUSPECT, chunk.blame + (chunk.owner is not None))
@@ -182,26 +183,27 @@ def blamed(chunk: Chunk) -> int:
 
 
 def carries_blame(chunk: Chunk, *, is_held: bool) -> bool:
-    """Return whether an owner of the chunk died and nothing of it was committed since. `is_held`: its owner lives."""
+    """Return whether an owner of the chunk died and nothing of it was committed since. `is_held`: its owner is
+    alive."""
     died = chunk.owner is not None and not is_held
     return chunk.pending > 0 and not chunk.progressed and (chunk.blame > 0 or died)
 
 
 class Trial(Enum):
-    """What the deaths under a claim mean for it."""
+    """The consequence of deaths for a claim."""
 
     NONE = auto()
     SUSPECT = auto()
-    """It must have its process to itself: a death is then held against nothing else."""
+    """It must have its process to itself, so that a death counts against nothing else."""
     ON_TRIAL = auto()
-    """A lone suspect: it must be durable that its handler starts before it does, and a death from then on is a
+    """A single suspect item: the start of its handler must be made durable first, and a death after that is a
     strike."""
     CONDEMNED = auto()
-    """A lone item that has killed its process too often to be run again."""
+    """A single item that has killed its process too often to be run again."""
 
 
 def trial_of(pending: int, blame: int) -> Trial:
-    """Return what so many deaths mean for a claim with so many pending items."""
+    """Return the consequence of so many deaths for a claim with so many pending items."""
     if blame < SUSPECT:
         return Trial.NONE
     if pending != 1:
@@ -210,7 +212,7 @@ def trial_of(pending: int, blame: int) -> Trial:
 
 
 def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> int | None:
-    """Return how many items the budget still allows; None where there is no budget."""
+    """Return how many items the budget still covers; None if there is no budget."""
     if cap is None:
         return None
     left = cap - spent - reserved
@@ -222,7 +224,7 @@ def affordable(*, cap: int | None, reserve: int, spent: int, reserved: int) -> i
 def check_times(lease: float, heartbeat: float) -> None:
     """Refuse a heartbeat that could miss a lease."""
     if lease <= 0:
-        raise UsageError(f"lease={lease:g}: a lease lasts longer than 0 s")
+        raise UsageError(f"lease={lease:g}: a lease must last longer than 0 s")
     if not 0 < heartbeat < lease / 2:
         raise UsageError(
             f"a heartbeat every {heartbeat:g} s is too slow for a lease of {lease:g} s: it must be under half of it"

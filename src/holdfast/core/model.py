@@ -1,7 +1,7 @@
-"""The nouns: batches, chunks, items, claims and commits, as frozen values.
+"""Batches, chunks, items, claims and commits, as frozen values.
 
-A batch is what a user starts and resumes. Its items get numbers when they are admitted. A chunk is a half-open range
-of those numbers: the unit of claim, lease, fence and commit. The item is the unit of success, retry and dead letter.
+A user starts and resumes a batch. Its items get numbers when they are admitted. A chunk is a half-open range of those
+numbers: the unit of claim, lease, fence and commit. The item is the unit of success, retry and dead letter.
 """
 
 from enum import StrEnum
@@ -19,7 +19,7 @@ Key = str | int
 
 
 class State(StrEnum):
-    """What has become of an item. Where it stands is another matter: see `Item.stage`."""
+    """The state of an item. Its position in the pipeline is separate: see `Item.stage`."""
 
     PENDING = "pending"
     DONE = "done"
@@ -29,19 +29,19 @@ class State(StrEnum):
 
 
 class Kind(StrEnum):
-    """How the items of a chunk are worked on. They are admitted together, so they are all of one kind for good: what is
-    cut off a chunk has the kind of the rest, and neither an item nor its key says it."""
+    """How the items of a chunk are worked on. All items of a chunk are admitted together and have one kind for good: a
+    chunk that is cut off another has the same kind. Neither an item nor its key stores it."""
 
     ITEMS = "items"
-    """They pass through the stages of a pipeline."""
+    """The items pass through the stages of a pipeline."""
     PARTITIONS = "partitions"
-    """Parts of the source of a scan: each is read row by row, and has a checkpoint."""
+    """Partitions of the source of a scan: each is read row by row and has a checkpoint."""
     ROWS = "rows"
     """Rows of the source of a scan that were buried one by one: each is handled alone."""
 
 
 class BatchMode(StrEnum):
-    """Whether a batch may be worked on. Whether it is finished is another matter: that is derived."""
+    """The course of a batch: whether it may be worked on. Its completion is derived separately."""
 
     OPEN = "open"
     PAUSED = "paused"
@@ -49,11 +49,11 @@ class BatchMode(StrEnum):
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The base of the frozen values below. None can be part of a cycle, so the collector need not look at them."""
+    """The base of the frozen values below. They cannot form cycles, so the garbage collector does not track them."""
 
 
 class Batch(Value, frozen=True, kw_only=True):
-    """What a user starts, resumes, reconciles and seals."""
+    """A named set of items that a user starts, resumes, reconciles and seals."""
 
     id: BatchId
     name: str
@@ -62,24 +62,24 @@ class Batch(Value, frozen=True, kw_only=True):
     """Canonical JSON of the stages as they were when the batch was opened."""
     opened_at: float
     admitted: int
-    """How many items were admitted: the next item gets this number."""
+    """The number of admitted items, which is the number of the next item."""
     ingested_at: float | None = None
-    """When it was known that all of its items are there: its source was read to its end, the expected number was
-    reached, or it was closed. None while more may come."""
+    """When the batch was known to have all its items: its source was read to the end, the expected number was reached,
+    or it was closed. None while more items may come."""
     course: BatchMode = BatchMode.OPEN
     ends_at: float | None = None
-    """When it ends, be it complete or not; None for a batch that may take as long as it likes."""
+    """When the batch ends, complete or not; None for a batch without a time limit."""
     sealed_at: float | None = None
     expected: int | None = None
-    """How many items it is said to have in all, where somebody did: see `expect` in the glossary."""
+    """The expected number of items, if one was given: see `expect` in the glossary."""
     closed_at: float | None = None
-    """Since when it takes no new items; those it has may come again."""
+    """When the batch stopped taking new items; items it already has may come again."""
     seq: int = 0
     head: bytes = b""
 
 
 class Counts(Value, frozen=True, kw_only=True):
-    """How many items of a chunk are in each state but pending, and what its attempts cost."""
+    """The number of items of a chunk in each state except pending, and the cost of its attempts."""
 
     done: int = 0
     skipped: int = 0
@@ -87,7 +87,7 @@ class Counts(Value, frozen=True, kw_only=True):
     cancelled: int = 0
     attempts: int = 0
     spent: int = 0
-    """Money in units (see `money`)."""
+    """Money, in units (see `money`)."""
     tokens: int = 0
     seconds: float = 0.0
 
@@ -125,14 +125,14 @@ class Chunk(Value, frozen=True, kw_only=True):
     due: float = 0.0
     blame: int = 0
     progressed: bool = True
-    """Whether the current grant has committed anything."""
+    """True once the current grant has committed something."""
     reserved: int = 0
-    """Money the current grant may still spend, in units."""
+    """Money that the current grant may still spend, in units."""
     counts: Counts = Counts()
     seq: int = 0
     head: bytes = b""
     touched_at: float = 0.0
-    """When an item of it last made progress."""
+    """When one of its items last made progress."""
     kind: Kind = Kind.ITEMS
 
     @property
@@ -146,35 +146,35 @@ class Chunk(Value, frozen=True, kw_only=True):
 
 
 class ItemState(Value, frozen=True, kw_only=True):
-    """Where an item stands and what has become of it: the part of an item that changes."""
+    """The stage and state of an item: the part of an item that changes."""
 
     stage: int = 0
     state: State = State.PENDING
     epoch: int = 0
     attempt: int = 0
-    """Attempts that counted at this stage in this epoch."""
+    """Attempts counted at this stage in this epoch."""
     due: float = 0.0
     used: float = 0.0
-    """Seconds of its time budget that attempts at this stage and the back-offs between them have used."""
+    """Seconds of the item's time budget used by attempts at this stage and by the back-offs between them."""
     wait: float = 0.0
-    """How long the wait until `due` was planned to be: a clock that is set back does not make it longer than twice."""
+    """The planned length of the wait until `due`. If the clock is set back, the wait takes at most twice as long."""
     spent: int = 0
     """Money spent on this stage in this epoch, in units."""
     rewinds: int = 0
     requeues: int = 0
-    """How often an operator has sent it on its way again since it last made progress."""
+    """How often an operator has requeued the item since it last made progress."""
     deferred: float = 0.0
-    """Seconds that it was deferred at this stage in this epoch, in all."""
+    """Total seconds for which the item was deferred at this stage in this epoch."""
     code: str = ""
     reason: str = ""
 
 
 START = ItemState()
-"""Where every item begins; stores keep a place only for items that left the plain way."""
+"""The initial place of every item; stores keep a place only for items that have left the plain way."""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A pending item in the hands of a worker, with the input of its stage."""
+    """A pending item that a worker holds, with the input of its stage."""
 
     n: ItemNo
     key: Key
@@ -182,41 +182,41 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     input: bytes
     place: ItemState
     plain: bool
-    """The store holds no place for it: it never failed, waited or went back."""
+    """True if the store holds no place for the item: it never failed, waited or went back."""
     source_file: bytes | None = None
-    """The record of the file that holds the input, when a sink keeps the previous output."""
+    """Evidence of the file that holds the input, if a sink keeps the previous output."""
 
 
 class NewItem(msgspec.Struct, frozen=True, gc=False):
-    """An item on its way in: validated, keyed and frozen."""
+    """An item to be admitted: validated, keyed and frozen."""
 
     key: Key
     key_number: int
     salt: bytes
     payload: bytes
     place: ItemState = START
-    """Other than START for what could not be admitted: a dead letter from the first moment."""
+    """START, except for an item that could not be admitted: that one is a dead letter from the beginning."""
 
     @property
     def digest(self) -> bytes:
-        """What the journal keeps of it. Made when asked for: an item that is known already does without."""
+        """The digest that the journal keeps of the item. Computed on demand: a known item does not need it."""
         return item_digest(self.salt, key_text(self.key), self.payload)
 
 
 class Admitted(Value, frozen=True, kw_only=True):
-    """What `add_items` did with a group."""
+    """The result of `add_items` for one group of items."""
 
     added: int
     lo: ItemNo
     known: int = 0
     dead: tuple[ItemNo, ...] = ()
-    """Numbers of those added that are dead letters from the first moment."""
+    """Numbers of the added items that are dead letters from the beginning."""
     changed: tuple[tuple[int, ItemNo], ...] = ()
-    """(index in the group, number of the stored item) of keys that came with another payload."""
+    """(index in the group, number of the stored item) of each key that came with a different payload."""
 
 
 class Lease(Value, frozen=True, kw_only=True):
-    """One grant of one chunk: what an owner must show to renew or to commit."""
+    """One grant of one chunk: the owner needs it to renew or to commit."""
 
     chunk: ChunkId
     fence: int
@@ -225,7 +225,7 @@ class Lease(Value, frozen=True, kw_only=True):
 
 
 class Claim(Value, frozen=True, kw_only=True):
-    """A granted lease with the range it covers."""
+    """A granted lease, with the range of items it covers."""
 
     lease: Lease
     batch: BatchId
@@ -236,34 +236,34 @@ class Claim(Value, frozen=True, kw_only=True):
     blame: int
     kind: Kind = Kind.ITEMS
     more: tuple["Claim", ...] = ()
-    """Further chunks that were granted in the same write, each as if it had been claimed after this one."""
+    """Further chunks granted in the same write, each as if it had been claimed after this one."""
 
 
 class ClaimRequest(Value, frozen=True, kw_only=True):
-    """What a worker asks for when it claims."""
+    """The request of a worker that claims."""
 
     batch: BatchId
     owner: str
     limit: int
     seconds: float
-    """How long the lease shall last."""
+    """The length of the lease."""
     at_once: int | None = None
-    """How many items the claimer can start at once: of a chunk that carries blame no more are granted; None where the
-    claimer does not tell."""
+    """How many items the claimer can start at once: of a chunk that carries blame, no more than these are granted. None
+    if the claimer does not give a number."""
     chunks: int = 1
-    """How many chunks may be granted in one write, where each of them is small; their items count towards the limit."""
+    """How many chunks may be granted in one write if each is small; all their items count towards the limit."""
     reserve: int = 0
     """Money to set aside for each item, in units."""
     cap: int | None = None
-    """What the batch may spend in all, in units."""
+    """The most that the batch may spend in total, in units."""
     tolerance: "DeadLimit | None" = None
-    """How many dead letters the batch may have before nothing more is handed out."""
+    """How many dead letters the batch may have before claims are refused."""
     only: ItemNo | None = None
-    """The one item that is wanted; its chunk is granted whole. Of a suspect the item alone is granted, or, while others
-    are pending before it, first those: they are to be given back."""
+    """The only item wanted; its chunk is granted whole. If the chunk is suspect, the item is granted alone, or, while
+    items before it are pending, those are granted first: the claimer must give them back."""
     keeps: frozenset[ChunkId] = frozenset()
-    """What the claimer has in its hands and continues with: it is not granted to it again, though its lease may have
-    ended while the whole process stood still. Anybody else may have it then."""
+    """Chunks that the claimer still holds and continues with. They are not granted to it again, even if their leases
+    ended while the whole process was stopped. Other processes may claim them then."""
 
 
 class DeadLimit(Value, frozen=True, kw_only=True):
@@ -274,7 +274,7 @@ class DeadLimit(Value, frozen=True, kw_only=True):
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
-    """What a stage made of an item, as it is stored: the bytes, or the record of the file that holds them."""
+    """The output of a stage for an item, as stored: the bytes, or evidence of the file that holds them."""
 
     n: ItemNo
     stage: int
@@ -284,17 +284,17 @@ class Output(msgspec.Struct, frozen=True, gc=False):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):
-    """How far an item has been read that is a range of a source: what a resumed handler begins with."""
+    """How far a partition of a source has been read: a resumed handler begins there."""
 
     n: ItemNo
     rows: int
-    """How many rows were handled up to here, in all."""
+    """The number of rows handled so far."""
     cursor: bytes
-    """The last row that was handled (see `cursor`); empty before the first."""
+    """The last handled row (see `cursor`); empty before the first."""
     acc: bytes | None = None
-    """What was accumulated, as typed JSON; None where nothing is."""
+    """The accumulator, as typed JSON; None if there is none."""
     at: float = 0.0
-    """When it became durable: the store says."""
+    """When it became durable, according to the store."""
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
@@ -305,7 +305,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class Commit(Value, frozen=True, kw_only=True):
-    """Everything one write changes, together or not at all; guarded by (chunk, fence, version), once by its id."""
+    """Everything that one write changes, together or not at all; guarded by (chunk, fence, version), once per id."""
 
     id: bytes
     chunk: ChunkId
@@ -319,52 +319,52 @@ class Commit(Value, frozen=True, kw_only=True):
     moves: tuple[Move, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     counts: Counts = Counts()
-    """What is added to the totals of the chunk."""
+    """The numbers to add to the totals of the chunk."""
     release: bool = False
     due: float = 0.0
-    """When a released chunk may be claimed again."""
+    """When the released chunk may be claimed again."""
     reserved: int = 0
-    """Money the grant still sets aside after this commit."""
+    """Money that the grant still sets aside after this commit."""
     extend: float = 0.0
-    """A commit counts as a heartbeat: the lease lasts at least this many seconds from now."""
+    """The lease lasts at least this many seconds from now: a commit counts as a heartbeat."""
     events: tuple["Event", ...] = ()
 
     def check_range(self, lo: int, hi: int) -> None:
-        """Refuse to speak of items that are not the chunk's."""
+        """Refuse items that are not in the chunk."""
         for some in (self.outputs, self.moves, self.checkpoints):
             ns = [each.n for each in some]
             if ns and not lo <= min(ns) <= max(ns) < hi:
                 raise UsageError(
-                    f"a commit for chunk {self.chunk} speaks of items {min(ns)} to {max(ns)}, the chunk has items {lo} "
+                    f"a commit for chunk {self.chunk} names items {min(ns)} to {max(ns)}, but the chunk has items {lo} "
                     f"to {hi - 1}"
                 )
 
 
 class CommitRefusal(StrEnum):
-    """Why a commit did not land."""
+    """Why a commit was refused."""
 
     LOST = "lost"
-    """The chunk is under another fence, or nobody holds it."""
+    """The chunk has another fence, or no owner."""
     STALE = "stale"
     """Another commit of the same grant came first."""
     SEALED = "sealed"
     UNKNOWN = "unknown"
-    """Nobody could tell, however often it was sent. No store says so: whoever sends does."""
+    """The result stayed unknown after every retry. Stores never return this: the sender sets it."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one commit."""
+    """The result of one commit."""
 
     landed: bool
     reason: CommitRefusal | None = None
-    """Why not."""
+    """Why the commit was refused; None if it landed."""
 
 
 LANDED = Receipt(landed=True)
 
 
 class Act(Value, frozen=True, kw_only=True):
-    """What an operator, or the runtime in his place, changes outside of a lease, with the reason."""
+    """A change by an operator, or by the runtime on its behalf, outside of a lease, with the reason."""
 
     id: bytes
     batch: BatchId
@@ -374,14 +374,14 @@ class Act(Value, frozen=True, kw_only=True):
     at_items: tuple["Change", ...] = ()
     body: bytes = b""
     seize: bool = False
-    """Raise the fence of the chunks concerned, so that an owner at work cannot commit what it holds; where checkpoints
-    are set, whether or not somebody is at work."""
+    """Raise the fence of the affected chunks, so that an owner cannot commit its work. If checkpoints are set, raise it
+    even if there is no owner."""
     lifts: bool = False
-    """Take the blame from the chunks concerned, and change nothing else about them: each is named by one item."""
+    """Clear the blame of the affected chunks and change nothing else; one item names each chunk."""
     beyond: int = 0
-    """A fence that rises is higher than this one, too: a state that comes from elsewhere brings its own."""
+    """A fence that rises must become greater than this one as well: state brought from elsewhere has its own fence."""
     events: tuple["Event", ...] = ()
-    """Of items that are changed, written if they are; without an item, written if anything is."""
+    """Events of changed items are written if the items change; an event without an item, if anything changes."""
 
 
 class Change(Value, frozen=True, kw_only=True):
@@ -393,17 +393,17 @@ class Change(Value, frozen=True, kw_only=True):
     place: ItemState
     output: Output | None = None
     output_digest: bytes = b""
-    """Over salt and output, where a person gives one."""
+    """Over salt and output, if an operator gives an output."""
     checkpoint: Checkpoint | None = None
-    """Where the item resumes from instead; one without a row begins at the start."""
+    """The checkpoint from which the item resumes instead; one with zero rows begins at the start."""
     acc_digest: bytes = b""
-    """Over salt and accumulator, where the checkpoint has one."""
+    """Over salt and accumulator, if the checkpoint has one."""
     renewed: NewItem | None = None
-    """The payload that replaces the stored one, where the item came again with another."""
+    """The payload that replaces the stored one, if the item came again with a different payload."""
 
 
 class Event(Value, frozen=True, kw_only=True):
-    """Something that others want to hear of: written with what it tells, delivered later."""
+    """A fact for receivers: written in the same commit as the change it describes, delivered later."""
 
     kind: str
     body: bytes
@@ -415,7 +415,7 @@ class StoredEvent(Value, frozen=True, kw_only=True):
     """An event in the outbox."""
 
     id: int
-    """Grows with every event; in the order in which they became durable."""
+    """Grows with every event, in the order in which events became durable."""
     batch: BatchId
     at: float
     kind: str
@@ -430,13 +430,13 @@ class Entry(Value, frozen=True, kw_only=True):
     """The chunk's id, or minus the batch's id for the batch's own chain."""
     seq: int
     head: bytes
-    """The header, canonical: what, when, who, the digest of the body."""
+    """The header as canonical JSON: kind, time, actor and the digest of the body."""
     body: bytes
     hash: bytes
 
 
 class StoredItem(Value, frozen=True, kw_only=True):
-    """What the store tells about one item."""
+    """One item as the store holds it."""
 
     n: ItemNo
     key: Key
@@ -446,5 +446,5 @@ class StoredItem(Value, frozen=True, kw_only=True):
 
 
 def chain_of_batch(batch: BatchId) -> int:
-    """Return the chain that tells the story of a batch as a whole."""
+    """Return the chain of the batch itself."""
     return -int(batch)

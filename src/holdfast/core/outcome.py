@@ -1,4 +1,4 @@
-"""What happened to an item in one stage, as an executor reports it. Facts only: `settle` decides what follows."""
+"""The outcome of one stage for an item, as an executor reports it. Facts only: `settle` decides what follows."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from holdfast.core.model import Item
 
 
 class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The handler answered, and the answer is valid."""
+    """The handler returned a valid output."""
 
     item: Item
     output: bytes
@@ -16,7 +16,7 @@ class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
     seconds: float
     spend: Spend | None = None
     file: bytes | None = None
-    """The record of the file that holds the output, where the stage has a sink."""
+    """Evidence of the file that holds the output, if the stage has a sink."""
     adopted: bool = False
     """The output was found, not made."""
 
@@ -32,7 +32,7 @@ class Skipped(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The handler raised Defer: try again later, at no cost of an attempt."""
+    """The handler raised Defer: try again later, without counting an attempt."""
 
     item: Item
     wait: float
@@ -41,13 +41,13 @@ class Deferred(msgspec.Struct, frozen=True, tag=True, gc=False):
     seconds: float
     spend: Spend | None = None
     trouble: bool = False
-    """It was not the handler's wish: the output could not be written, and the run shall stop."""
+    """The handler did not ask for it: the output could not be written, and the run must stop."""
     by_breaker: bool = False
-    """Nor was it: its stage pauses."""
+    """The handler did not ask for it: its stage is paused."""
     excused: bool = False
-    """Nor was it: the attempt failed for a reason that is not the item's, such as a run that was told to stop."""
+    """The handler did not ask for it: the attempt failed for a reason unrelated to the item, such as a stop signal."""
     told: bool = False
-    """The other side said how long to wait: that concerns the whole stage."""
+    """The service set the wait, so it applies to the whole stage."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -58,17 +58,17 @@ class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):
     code: str
     message: str
     draw: float
-    """A random number in [0, 1) for the jitter, drawn where the failure was met."""
+    """A random number in [0, 1) for the jitter, drawn when the failure occurred."""
     queued: float
     seconds: float
     after: float | None = None
-    """The least wait in seconds that the other side asked for."""
+    """The minimum wait in seconds that the service asked for."""
     trace: str = ""
     spend: Spend | None = None
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """What the stage rests on is gone or damaged: the item goes back to the stage that made it."""
+    """The input of the stage is missing or damaged: the item goes back to the stage that made it."""
 
     item: Item
     to_stage: int
@@ -79,7 +79,7 @@ Outcome = Done | Skipped | Deferred | Failed | Lost
 
 
 def excuse(outcome: Outcome, why: str) -> Outcome:
-    """Return a failure that costs its item nothing: no attempt, and no time. What was paid for it is kept."""
+    """Return a failure as a deferral that costs its item no attempt and no time. Money spent on it is kept."""
     if not isinstance(outcome, Failed):
         return outcome
     told = f"{why}: {outcome.code}: {outcome.message}"

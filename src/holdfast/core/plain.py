@@ -1,4 +1,4 @@
-"""The rule by which values are told to machines as JSON: by their fields, or by the names that their class lists."""
+"""The conversion of values to JSON for machines: by their fields, or by the names that their class lists."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields
@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 
 class Plain:
-    """A value that offers itself as plain values. Where no list of names will do, a class writes its own `as_dict`."""
+    """A value that can be converted to plain values. If a list of names is not enough, a class writes its own
+    `as_dict`."""
 
     __slots__ = ()
     _tells: ClassVar[str] = "*"
-    """What is told: names of attributes, in order. `*` stands for all fields, `key=attribute` gives another name (dots
-    reach into the attribute), and a `?` at the end leaves out what is empty. Any class may have it."""
+    """The attributes to output, in order. `*` means all fields, `key=attribute` gives another name (dots reach into the
+    attribute), and a trailing `?` omits an empty value. Any class may define it."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value as plain values, for machines."""
@@ -22,7 +23,7 @@ class Plain:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in the words of JSON: money as text, states by their value, bytes as text."""
+    """Return a value as JSON types: money as text, enums by their value, bytes as text."""
     if value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Plain):

@@ -1,7 +1,7 @@
-"""The heart: from what happened to what is written.
+"""The step from outcomes to what is written.
 
-`settle(outcomes, …)` takes the outcomes of some items of one claimed chunk and gives everything that follows from
-them: outputs, new places, totals, the body of the journal entry, and the items that go on.
+`settle(outcomes, …)` takes the outcomes of some items of one claimed chunk and returns everything that follows from
+them: outputs, new places, totals, the body of the journal entry, and the items that continue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ replace = msgspec.structs.replace
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What follows from some outcomes."""
+    """Everything that follows from some outcomes."""
 
     outputs: list[Output]
     moves: list[Move]
@@ -52,31 +52,31 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     onward: list[Item]
     """Items that are still pending: at their next stage, or waiting to be due."""
     events: list[Event]
-    """What others shall hear of: the items that were buried."""
+    """Events for receivers: the items that were buried."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which grant a commit is made."""
+    """The grant under which a commit is made."""
 
     batch: BatchId
     chunk: ChunkId
     fence: int
     version: int
     seconds: float = 0.0
-    """How long its lease lasts."""
+    """The length of its lease."""
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an item has come that is a range of a source, to be written down."""
+    """How far a partition of a source has been read: the facts of its checkpoint."""
 
     item: Item
     rows: int
     cursor: bytes
     acc: bytes | None = None
     spend: journal.Spend | None = None
-    """What its rows cost and measured since the checkpoint before."""
+    """Cost and metrics of its rows since the previous checkpoint."""
     seconds: float = 0.0
-    """What the attempt took, where this is its last checkpoint, because the run ends."""
+    """The duration of the attempt, if this is its last checkpoint because the run ends."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -89,7 +89,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Policy], now: float) -> Settled:
-    """Everything that follows from the outcomes. `policies` has one per stage."""
+    """Return everything that follows from the outcomes. `policies` has one per stage."""
     result = _Ledger(stages, policies, now)
     done: dict[tuple[int, bool], list[Done]] = {}
     group, place, adopted = None, None, False
@@ -112,7 +112,7 @@ def commit(
     holder: Holder, settled: Settled, *, commit_id: bytes, release: bool = False, due: float = 0.0, reserved: int = 0,
     reached: Sequence[Reached] = (), makers: Sequence[str] = (),
 ) -> Commit:  # fmt: skip
-    """Return the one guarded write that makes it true. What rows cost is part of the checkpoint that covers them;
+    """Return the one guarded write that makes it durable. The cost of rows belongs to the checkpoint that covers them;
     `makers` are the stages as they are defined now."""
     settled = booked(settled, reached)
     body = journal.encode_body(
@@ -149,7 +149,7 @@ def _made_by(settled: Settled, makers: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
-    """Add what ranges took and cost up to where they have come."""
+    """Return the result with the time and cost of partitions up to their checkpoints added."""
     spends = [(each.item.place.stage, each.spend) for each in reached if each.spend is not None]
     seconds = sum(each.seconds for each in reached)
     if not spends and not seconds:
@@ -160,7 +160,7 @@ def booked(settled: Settled, reached: Sequence[Reached]) -> Settled:
 
 
 def further(item: Item) -> Item:
-    """Return the item once a checkpoint of it is durable: the attempts before are behind it."""
+    """Return the item once its checkpoint is durable: its earlier attempts no longer count."""
     place = move(item.place, Transition.PROGRESS, stages=item.place.stage + 1)
     return item if place == item.place else replace(item, place=place, plain=False)
 
@@ -171,7 +171,8 @@ def _behind(reached: Sequence[Reached]) -> list[Move]:
 
 
 def start(holder: Holder, *, commit_id: bytes) -> Commit:
-    """Makes it durable that an item on trial is about to be run: nothing moves, and a strike is counted."""
+    """Return the commit that makes it durable that an item on trial is about to run: nothing moves, and the blame rises
+    by one."""
     return Commit(
         id=commit_id, batch=holder.batch, chunk=holder.chunk, fence=holder.fence, version=holder.version,
         kind=journal.STARTED, body=journal.encode_body(journal.Checkpointed()), extend=holder.seconds,
@@ -179,7 +180,7 @@ def start(holder: Holder, *, commit_id: bytes) -> Commit:
 
 
 class Guard(NamedTuple):
-    """A chunk as a commit finds it."""
+    """A chunk at the time of a commit."""
 
     fence: int
     version: int
@@ -193,31 +194,31 @@ class Guard(NamedTuple):
         return is_held and not self.sealed
 
     def refusal(self, commit: Commit) -> CommitRefusal:
-        """Return why a commit does not land that is not let through."""
+        """Return why a commit is refused."""
         if self.sealed:
             return CommitRefusal.SEALED
         return CommitRefusal.LOST if self.fence != commit.fence or self.owner is None else CommitRefusal.STALE
 
 
 def guard_of(chunk: Chunk, *, sealed: bool) -> Guard:
-    """Return what a commit to a chunk is judged by; `sealed` says whether its batch is."""
+    """Return the facts that guard a commit to a chunk; `sealed` is whether its batch is sealed."""
     return Guard(chunk.fence, chunk.version, chunk.owner, chunk.lo, chunk.hi, sealed)
 
 
 class Judged(NamedTuple):
-    """What becomes of a commit: it is to be written, it landed before, or it is refused."""
+    """The decision about a commit: it is to be written, it landed before, or it is refused."""
 
     commit: Commit
     receipt: Receipt = LANDED
-    """The answer, once those that land are written."""
+    """The receipt, once the commits that land are written."""
     lands: bool = False
 
 
 def judge(
     commits: Sequence[Commit], guards: Mapping[ChunkId, Guard], has_landed: Callable[[Commit], bool]
 ) -> list[Judged]:
-    """Judge all commits of a group before anything of it is written, each as if those before it were. `has_landed`
-    looks a commit up in the chain of its chunk; it is asked only about those that are not let through."""
+    """Judge all commits of a group before any is written, each as if those before it were. `has_landed` looks a commit
+    up in the chain of its chunk; it is called only for commits that are not let through."""
     at, taken, judged = dict(guards), set[bytes](), list[Judged]()
     for commit in commits:
         if (guard := at.get(commit.chunk)) is None:
@@ -236,7 +237,7 @@ def judge(
 
 
 def advanced(chunk: Chunk, commit: Commit, now: float) -> Chunk:
-    """Return a chunk after a commit that its guard lets through, given back with it or not."""
+    """Return a chunk after a commit that its guard lets through, whether or not the commit releases it."""
     version, expires = chunk.version + 1, max(chunk.expires, now + commit.extend)
     if commit.kind == journal.STARTED:
         return replace(chunk, version=version, expires=expires, blame=chunk.blame + 1)
@@ -249,7 +250,7 @@ def advanced(chunk: Chunk, commit: Commit, now: float) -> Chunk:
 
 
 NOTHING = Settled(outputs=[], moves=[], counts=Counts(), advanced=[], attempts=[], spends=[], onward=[], events=[])
-"""What follows from no outcomes: a bare release."""
+"""The result of no outcomes: a bare release."""
 
 
 _get_item = attrgetter("item")
@@ -258,7 +259,7 @@ _get_plain = attrgetter("plain")
 
 
 class _Ledger:
-    """Collects what follows, outcome by outcome."""
+    """The result of settling, collected outcome by outcome."""
 
     def __init__(self, stages: int, policies: Sequence[Policy], now: float) -> None:
         if len(policies) != stages:
@@ -282,7 +283,7 @@ class _Ledger:
         )  # fmt: skip
 
     def advance(self, stage: int, adopted: bool, group: list[Done]) -> None:
-        """Items whose stage succeeded: one column per fact."""
+        """Add items whose stage succeeded, with one column per fact."""
         items: list[Item] = list(map(_get_item, group))
         ns: list[ItemNo] = list(map(_get_n, items))
         seconds = [d.seconds for d in group]
@@ -329,7 +330,7 @@ class _Ledger:
             self.onward.append(Item(item.n, item.key, item.salt, d.output, place, item.plain, d.file))
 
     def unfinished(self, outcome: Skipped | Deferred | Failed) -> None:
-        """One attempt that gave no output."""
+        """Add one attempt that gave no output."""
         item = outcome.item
         spent = outcome.spend.usd if outcome.spend is not None else 0
         if outcome.spend is not None:
@@ -346,7 +347,8 @@ class _Ledger:
             self._failed(outcome, item.place.spent + spent)
 
     def lost(self, outcome: Lost) -> None:
-        """What an item rests on is gone: back to where it was made, in the next epoch; too often, and it is buried."""
+        """Add an item whose input is gone: it goes back to the stage that makes it, in the next epoch; after too many
+        rewinds it is buried."""
         item, before = outcome.item, outcome.item.place
         place = verify.rewound(before, max(0, outcome.to_stage), self.stages, reason=_cut(outcome.why))
         if place.state is State.DEAD:
@@ -366,14 +368,14 @@ class _Ledger:
         )
 
     def _deferred(self, outcome: Deferred, spent: int) -> None:
-        """Later, at no cost of an attempt; but not for ever. Neither a disk that fails, nor a stage that pauses, nor a
-        run that was told to stop is held against the item."""
+        """Add a deferral: no attempt is counted, but the total time is limited. A failing disk, a paused stage or a run
+        that was asked to stop does not count against the item."""
         place = outcome.item.place
         policy, why = self.policies[place.stage], _cut(outcome.why)
         blameless = outcome.trouble or outcome.by_breaker or outcome.excused
         total = place.deferred if blameless else retry.deferred(place, outcome.wait)
         if total > policy.defer_within:
-            why = f"{why} (deferred for {total:,.0f} s in all, it may be for {policy.defer_within:,.0f} s)"
+            why = f"{why} (deferred for {total:,.0f} s in total, the limit is {policy.defer_within:,.0f} s)"
             after = move(place, Transition.BURY, stages=self.stages, attempt=place.attempt + 1, spent=spent,
                          code="deferred_too_long", reason=why)  # fmt: skip
             self._bury(outcome.item, after)

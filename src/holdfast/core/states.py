@@ -1,6 +1,6 @@
-"""The table of transitions: each way in which the state of an item changes, and the only code that changes it.
+"""The table of transitions: every way in which the state of an item changes, and the only code that changes it.
 
-`docs/architecture.md` shows the table and a drawing of it; `tools/states.py` makes both from the rows below.
+`docs/architecture.md` shows it as a table and a drawing; `tools/states.py` makes both from the rows below.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from holdfast.core.errors import Permanent, UsageError
 from holdfast.core.model import ItemState, State
 
 RESOLVED = "resolved"
-"""The code of an item that a person settled."""
+"""The error code of an item that an operator settled."""
 
 
 class Transition(StrEnum):
-    """What moves an item."""
+    """The name of a transition."""
 
     ADMIT = "admit"
     REFUSE = "refuse"
@@ -41,7 +41,7 @@ class Transition(StrEnum):
 
 
 class Leads(StrEnum):
-    """Where a transition leads to, counted from where the item is."""
+    """The target of a transition, relative to the item's current stage or epoch."""
 
     SAME = "same"
     NEXT = "next"
@@ -52,7 +52,7 @@ class Leads(StrEnum):
 
 
 class ItemFacts(TypedDict, total=False):
-    """What is kept about an item beside its state, stage and epoch."""
+    """The facts stored about an item besides its state, stage and epoch."""
 
     attempt: int
     due: float
@@ -67,17 +67,17 @@ class ItemFacts(TypedDict, total=False):
 
 
 WAIT: ItemFacts = {"due": 0.0, "wait": 0.0}
-"""A settled item waits for nothing."""
+"""Facts of a settled item, which waits for nothing."""
 UNSPENT: ItemFacts = {"attempt": 0, "due": 0.0, "used": 0.0, "wait": 0.0, "requeues": 0, "deferred": 0.0, "code": "",
                       "reason": ""}  # fmt: skip
 FRESH: ItemFacts = {**UNSPENT, "spent": 0}
-"""No attempts used, nothing waited for, nothing said."""
+"""Facts of an item without attempts, waits, code or reason."""
 NEVER_BACK: ItemFacts = {**FRESH, "rewinds": 0}
 SAID = frozenset({"code", "reason"})
 ANY = frozenset(State)
 PENDING, DEAD = frozenset({State.PENDING}), frozenset({State.DEAD})
 NOT_THERE: frozenset[State] = frozenset()
-"""An item that comes in has no state before."""
+"""A new item has no previous state."""
 
 
 class TransitionRule(msgspec.Struct, frozen=True):
@@ -90,48 +90,48 @@ class TransitionRule(msgspec.Struct, frozen=True):
     stage: Leads = Leads.SAME
     epoch: Leads = Leads.SAME
     resets: ItemFacts = {}
-    """Facts that begin again, with what they begin with."""
+    """Facts that are reset, with their new values."""
     counts: str = ""
     """The fact that grows by one."""
     takes: frozenset[str] = frozenset()
-    """Facts that the caller gives."""
+    """Facts that the caller passes."""
     plain: bool = False
-    """An item that only ever moved by such rows is on the plain way: nobody stores its place, because its last output
-    tells it (`on_plain_way`)."""
+    """An item that has only moved by such rows is on the plain way: its place is not stored, because its last output
+    implies it (`on_plain_way`)."""
 
 
 _T, _R = Transition, TransitionRule
 TABLE = (
-    _R(_T.ADMIT, NOT_THERE, State.PENDING, "it comes in", plain=True),
-    _R(_T.REFUSE, NOT_THERE, State.DEAD, "it comes in, and is invalid or too large", takes=SAID),
+    _R(_T.ADMIT, NOT_THERE, State.PENDING, "it is admitted", plain=True),
+    _R(_T.REFUSE, NOT_THERE, State.DEAD, "it is invalid or too large to be admitted", takes=SAID),
     _R(_T.CHECKPOINT, PENDING, State.PENDING, "its stage has an output", Leads.NEXT, resets=FRESH, plain=True),
     _R(_T.FINISH, PENDING, State.DONE, "its last stage has an output", Leads.NEXT, resets=FRESH, plain=True),
-    _R(_T.PROGRESS, PENDING, State.PENDING, "it came further in its range; its money stays spent", resets=UNSPENT),
+    _R(_T.PROGRESS, PENDING, State.PENDING, "its partition was read further; its money stays spent", resets=UNSPENT),
     _R(_T.RETRY, PENDING, State.PENDING, "an attempt failed and another follows",
        takes=SAID | {"attempt", "due", "wait", "used", "spent", "deferred"}),
-    _R(_T.DEFER, PENDING, State.PENDING, "it is tried later, at no cost of an attempt",
+    _R(_T.DEFER, PENDING, State.PENDING, "it is tried later; no attempt is counted",
        takes=SAID | {"due", "wait", "spent", "deferred"}),
-    _R(_T.REQUEUE, PENDING, State.PENDING, "a person sends it on its way at once", resets={**WAIT, "used": 0.0},
+    _R(_T.REQUEUE, PENDING, State.PENDING, "an operator makes it ready at once", resets={**WAIT, "used": 0.0},
        counts="requeues"),
-    _R(_T.SKIP, PENDING, State.SKIPPED, "its handler has nothing to do", resets=WAIT, takes=SAID),
-    _R(_T.BURY, PENDING, State.DEAD, "its last attempt failed, or a person gave it up", resets=WAIT,
+    _R(_T.SKIP, PENDING, State.SKIPPED, "its handler found nothing to do", resets=WAIT, takes=SAID),
+    _R(_T.BURY, PENDING, State.DEAD, "its last attempt failed, or an operator gave it up", resets=WAIT,
        takes=SAID | {"attempt", "used", "spent"}),
-    _R(_T.CANCEL, PENDING, State.CANCELLED, "its batch is cancelled or came to its end", resets=WAIT, takes=SAID),
-    _R(_T.REDRIVE, DEAD, State.PENDING, "a person has it tried again where it stopped", resets=FRESH),
-    _R(_T.RESOLVE, DEAD, State.DONE, "a person gives its output", Leads.END, resets=WAIT, takes=SAID),
-    _R(_T.RESOLVE, DEAD, State.SKIPPED, "a person does without its output", resets=WAIT, takes=SAID),
-    _R(_T.DISCARD, DEAD, State.CANCELLED, "a person gives it up", resets=WAIT),
-    _R(_T.RECOVER, PENDING, State.PENDING, "its output was found, all else about it is lost", Leads.LATER, takes=SAID),
+    _R(_T.CANCEL, PENDING, State.CANCELLED, "its batch was cancelled or ended", resets=WAIT, takes=SAID),
+    _R(_T.REDRIVE, DEAD, State.PENDING, "an operator retries it at the stage where it stopped", resets=FRESH),
+    _R(_T.RESOLVE, DEAD, State.DONE, "an operator supplies its output", Leads.END, resets=WAIT, takes=SAID),
+    _R(_T.RESOLVE, DEAD, State.SKIPPED, "an operator accepts it without an output", resets=WAIT, takes=SAID),
+    _R(_T.DISCARD, DEAD, State.CANCELLED, "an operator gives it up", resets=WAIT),
+    _R(_T.RECOVER, PENDING, State.PENDING, "its output was found; its other facts are lost", Leads.LATER, takes=SAID),
     _R(_T.RECOVER, PENDING, State.DONE, "its last output was found", Leads.END, resets=WAIT, takes=SAID),
     _R(_T.RESET, ANY, State.PENDING, "it begins again", Leads.BACK, Leads.NEXT, NEVER_BACK,
        takes=frozenset({"reason"})),
-    _R(_T.RENEW, ANY - DEAD, State.PENDING, "it came again with another payload", Leads.FIRST, Leads.NEXT, NEVER_BACK,
+    _R(_T.RENEW, ANY - DEAD, State.PENDING, "it came with a different payload", Leads.FIRST, Leads.NEXT, NEVER_BACK,
        takes=frozenset({"reason"})),
     _R(_T.RENEW, ANY - DEAD, State.DEAD, "it came again with a payload that is refused", Leads.FIRST, Leads.NEXT,
        NEVER_BACK, takes=SAID),
-    _R(_T.REWIND, ANY - {State.CANCELLED}, State.PENDING, "what it rests on is gone", Leads.BACK, Leads.NEXT, FRESH,
+    _R(_T.REWIND, ANY - {State.CANCELLED}, State.PENDING, "an output it needs is gone", Leads.BACK, Leads.NEXT, FRESH,
        counts="rewinds", takes=frozenset({"reason"})),
-    _R(_T.EXHAUST, ANY - {State.CANCELLED}, State.DEAD, "what it rests on is gone, once too often", Leads.BACK,
+    _R(_T.EXHAUST, ANY - {State.CANCELLED}, State.DEAD, "an output it needs is gone, once too often", Leads.BACK,
        Leads.NEXT, FRESH, takes=SAID),
 )  # fmt: skip
 RULES: Mapping[Transition, Mapping[State, TransitionRule]] = {
@@ -150,8 +150,8 @@ def move(
 ) -> ItemState:
     """Return the place after a transition. Raise `UsageError` when the table does not allow it.
 
-    `to` is needed where a transition has two ends, `stage` where the rule leaves a choice; `stages` is how many there
-    are.
+    `to` is required if a transition has two targets, `stage` if the rule leaves a choice; `stages` is the number of
+    stages of the pipeline.
     """
     rule = _rule(place, transition, to)
     target = _target(rule, place.stage, stage, stages)
@@ -165,7 +165,7 @@ def move(
 
 
 def refused(*, code: str, reason: str) -> ItemState:
-    """Return the place of an item that is a dead letter from the first moment."""
+    """Return the place of an item that is a dead letter from the beginning."""
     return ItemState(state=State.DEAD, code=code, reason=reason)
 
 
@@ -187,18 +187,18 @@ def checkpoint(place: ItemState, reached: int, stages: int) -> ItemState:
 
 
 def keeps_outputs(place: ItemState) -> bool:
-    """Return whether the outputs of the stages that an item has passed are expected to be there: not of one that was
-    called off, nor of one that a person settled without them."""
+    """Return whether the outputs of the stages that an item has passed are expected to exist. They are not if the item
+    was cancelled, or if an operator settled it without them."""
     if place.state is State.SKIPPED:
         return place.code != RESOLVED
     return place.state is not State.CANCELLED
 
 
 def _rule(place: ItemState, transition: Transition, to: State | None) -> TransitionRule:
-    """Return the row that leads from the state of an item to another."""
+    """Return the row for a transition from the state of an item."""
     ends = RULES[transition]
     if to is None and len(ends) > 1:
-        raise UsageError(f"{transition} leads to {_either(ends)}: give one of them")
+        raise UsageError(f"{transition} leads to {_either(ends)}: pass to=")
     rule = next(iter(ends.values())) if to is None else ends.get(to)
     if rule is None:
         raise UsageError(f"{transition} leads to {_either(ends)}, not to {to}")
@@ -213,18 +213,18 @@ ONLY: Mapping[Leads, Callable[[int, int], int]] = {
     Leads.FIRST: lambda _here, _stages: 0,
     Leads.END: lambda _here, stages: stages,
 }
-"""The stage that a row leads to, where it leaves no choice."""
+"""The stage that a row leads to, if it leaves no choice."""
 
 
 def _target(rule: TransitionRule, here: int, stage: int | None, stages: int) -> int:
-    """Return the stage that a row leads to. An item is past its last stage when, and only when, it is done."""
+    """Return the stage that a row leads to. An item is past its last stage if and only if it is done."""
     only = ONLY.get(rule.stage)
     target = only(here, stages) if only is not None and stage is None else stage
     if target is None:
-        raise UsageError(f"{rule.transition} leads to a stage that is {rule.stage}: give it")
+        raise UsageError(f"{rule.transition} leads to a stage that is {rule.stage}: pass stage=")
     is_end, is_done = target == stages, rule.to is State.DONE
     if not 0 <= target <= stages or (is_end and not is_done):
-        raise UsageError(f"there is no stage {target}: this pipeline has {stages}, counted from 0")
+        raise UsageError(f"there is no stage {target}: this pipeline has {stages} stages, counted from 0")
     if only is not None:
         legal = target == only(here, stages)
     else:

@@ -1,7 +1,7 @@
-"""What must hold before an item continues, and where it goes back to if it does not.
+"""The checks that must hold before an item continues, and the stage it goes back to if they do not.
 
-Each output that is looked at gets a verdict: it holds, it does not hold, or nothing can be said about it. What cannot
-be said never sends an item back: a check that raised, hung or could not read says nothing about the output.
+Each inspected output gets a verdict: it holds, it does not hold, or it is unknown. Unknown never sends an item back: a
+check that raised, hung or could not read proves nothing about the output.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from holdfast.core.states import Transition, keeps_outputs, move
 
 
 class Verdict(StrEnum):
-    """What a look at an output says about it."""
+    """The result of inspecting an output."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 
 class Depth(StrEnum):
-    """How closely an output is looked at."""
+    """How closely an output is inspected."""
 
     QUICK = "quick"
     """Is it there, with its size?"""
@@ -40,33 +40,33 @@ class Depth(StrEnum):
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """One look at the output of one stage."""
+    """One inspection of the output of one stage."""
 
     stage: int
     verdict: Verdict
     why: str = ""
-    """The sentence for a person, with the stage and the file."""
+    """The sentence for the user, with the stage and the file."""
     error: BaseException | None = None
-    """What a check raised, where it said nothing."""
+    """The exception of a check that gave no verdict."""
     reason: str = ""
     """The same without the stage and the file."""
     superseded: bool = False
-    """A newer batch has the name of its file now: it is not made again."""
+    """A newer batch has taken the name of its file: the output is not made again."""
 
 
 class Stays(msgspec.Struct, frozen=True):
-    """The item may resume from where it stands."""
+    """The item may continue at its current stage."""
 
 
 class GoesBack(msgspec.Struct, frozen=True):
-    """The item begins again at `stage`: what that stage rests on holds."""
+    """The item begins again at `stage`: everything that this stage needs holds."""
 
     stage: int
     why: str
 
 
 class Unclear(msgspec.Struct, frozen=True):
-    """Nothing can be decided before this one is known."""
+    """Nothing can be decided until this output is known."""
 
     seen: Inspection
 
@@ -75,8 +75,8 @@ Decision = Stays | GoesBack | Unclear
 
 
 def next_to_ask(at: int, seen: Sequence[Inspection]) -> int | None:
-    """Return which output is looked at next for an item that stands at stage `at`: from there downward, as long as they
-    do not hold."""
+    """Return the stage whose output is inspected next for an item at stage `at`: downward from there, as long as the
+    outputs do not hold."""
     if not seen:
         return at - 1 if at > 0 else None
     last = seen[-1]
@@ -84,8 +84,8 @@ def next_to_ask(at: int, seen: Sequence[Inspection]) -> int | None:
 
 
 def decide(seen: Sequence[Inspection]) -> Decision:
-    """Return where an item belongs. It goes back to the lowest stage whose output does not hold, so that everything
-    that does not hold is made again, provided that what this stage rests on is known to hold."""
+    """Return the stage where an item belongs. It goes back to the lowest stage whose output does not hold, so that
+    everything that does not hold is made again, provided that the input of this stage is known to hold."""
     verdicts = {each.stage: each for each in seen}
     failed = [each for each in seen if each.verdict is Verdict.FAILS]
     if not failed:
@@ -107,31 +107,31 @@ def rewound(place: ItemState, stage: int, stages: int, *, reason: str) -> ItemSt
 
 
 def may_have_been_tried(place: ItemState, *, resumed: bool) -> bool:
-    """Return whether somebody may have run the handler for this item at this stage before: under another grant, in an
-    earlier attempt, or in an earlier epoch."""
+    """Return whether the handler may have run for this item at this stage before: under another grant, in an earlier
+    attempt, or in an earlier epoch."""
     return resumed or place.attempt > 0 or place.epoch > 0
 
 
 def is_too_much(bad: int, looked_at: int, allowed: float) -> bool:
     """Return whether so many items would be undone that a wrong folder or database is likelier than damage. `allowed`
-    is a number of items, or a share of those looked at; a share is not judged below `limits.UNDO_ITEMS`."""
+    is a number of items, or a share of those inspected; a share is not applied below `limits.UNDO_ITEMS`."""
     if isinstance(allowed, int):
         return bad > allowed
     return bad >= UNDO_ITEMS and bad > allowed * looked_at
 
 
 def is_enough_to_judge(looked_at: int, allowed: float) -> bool:
-    """Return whether a look at so many items suffices to undo the bad ones before the others were looked at."""
+    """Return whether inspecting so many items is enough to undo the bad ones before the others are inspected."""
     return isinstance(allowed, int) or allowed * looked_at >= UNDO_ITEMS or allowed >= 1
 
 
 GONE = "it is missing"
-"""What is said of an output that is not there at all; anything else said of one means that it is another."""
+"""The reason for an output that does not exist; any other reason means that the output is different."""
 How = Literal["sums", "files", "quick", "full"]
 
 
 class What(StrEnum):
-    """In which way expected, recorded and observed do not agree."""
+    """The way in which expected, recorded and observed do not agree."""
 
     MISSING = "missing"
     DIFFERENT = "different"
@@ -145,26 +145,26 @@ class What(StrEnum):
 
 
 REMEDIES = {
-    What.MISSING: "repair, or run the batch again, which leaves dead letters alone: the item goes back to the stage "
+    What.MISSING: "repair, or run the batch again (a run leaves dead letters alone): the item goes back to the stage "
     "that makes it",
     What.DIFFERENT: "put the recorded file back, or repair: the item goes back to the stage that makes it",
-    What.EXTRA: "look at it, and move or delete it yourself if nobody needs it: Holdfast never does",
-    What.DUPLICATED: "give the sink a template that tells the items apart, then run the batch with "
+    What.EXTRA: "check it, and move or delete it yourself if it is not needed: Holdfast never does",
+    What.DUPLICATED: "use a sink template that gives each item a different name, then run the batch with "
     'on_code_change="rerun"',
     What.NEVER_CREATED: "run the batch again with its source: the item is admitted then",
     What.UNEXPECTED: "find out where they came from; if they belong to it, put the right number on record: `{expect}`",
-    What.UNKNOWN: "ask why the source has it no more; nothing is taken back by itself",
-    What.MISCOUNTED: "do not continue: look at the store with `holdfast audit verify`",
-    What.UNVERIFIED: "see to what is in the way of the check, then run the batch again; its item stays as it is",
+    What.UNKNOWN: "find out why the source no longer has it; Holdfast does not remove the item",
+    What.MISCOUNTED: "do not continue: check the store with `holdfast audit verify`",
+    What.UNVERIFIED: "fix what keeps the check from running, then run the batch again; the item stays as it is",
 }
 NEVER_CAME = (
-    "find out why they never came, and send what is still wanted to another batch; if the number was wrong, put the "
+    "find out why they never came, and send those still wanted to another batch; if the number was wrong, put the "
     "right one on record: `{expect}`"
 )
-"""What to do about items of which nothing is known but their number."""
+"""The remedy for items of which only the number is known."""
 REPAIRABLE = frozenset({What.MISSING, What.DIFFERENT})
 COUNTED = frozenset(What) - {What.UNVERIFIED}
-"""What a machine is told the number of even where there are none."""
+"""Kinds whose number machine-readable output includes even if it is zero."""
 
 
 class Finding(Plain, Value, frozen=True, kw_only=True):
@@ -175,39 +175,39 @@ class Finding(Plain, Value, frozen=True, kw_only=True):
     what: What
     why: str
     n: int | None = None
-    """The number of the item, where it is about one."""
+    """The number of the item, if the finding is about one."""
     key: Key | None = None
     stage: int | None = None
     file: str = ""
     expect: str = ""
-    """The command that puts the number of items on record, where it is about that."""
+    """The command that puts the number of items on record, if the finding is about that number."""
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The action to take about the finding."""
         of_number = self.what is What.NEVER_CREATED and self.key is None
         text = NEVER_CAME if of_number else REMEDIES[self.what]
         return text.replace("{expect}", self.expect or "holdfast expect BATCH N --reason …")
 
 
 class Expected(Value, frozen=True, kw_only=True):
-    """What there should be."""
+    """The items that the batch should have."""
 
     admitted: int
     read: bool
-    """The source was read to its end, or the batch was cancelled or its end came, and it takes no more."""
+    """True if the source was read to the end, or if the batch takes no more items because it was cancelled or ended."""
     keys: int | None = None
-    """How many keys the source has, where it was compared."""
+    """The number of keys in the source, if it was compared."""
     total: int | None = None
-    """How many items the batch was said to have, where somebody did."""
+    """The expected number of items, if one was given."""
     closed: bool = False
-    """It takes no new items: somebody said that these were all."""
+    """True if the batch was closed and takes no new items."""
     scanned: bool = False
-    """Its items are ranges of a source, which nothing else brings."""
+    """True if its items are partitions of a source, which only a scan adds."""
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Why more items may come, in words; nothing where all are there."""
+        """Why more items may come, in words; empty if all are there."""
         if self.read:
             return ()
         if self.total is not None:
@@ -218,7 +218,7 @@ class Expected(Value, frozen=True, kw_only=True):
 
 
 class Recorded(Value, frozen=True, kw_only=True):
-    """How many items are in each state, each counted for itself."""
+    """The number of items in each state, counted item by item."""
 
     done: int = 0
     skipped: int = 0
@@ -239,7 +239,7 @@ class Recorded(Value, frozen=True, kw_only=True):
 
 
 class Observed(Value, frozen=True, kw_only=True):
-    """What was looked at, and how closely."""
+    """The outputs that were inspected, and how closely."""
 
     _tells: ClassVar[str] = "how outputs files published leftovers superseded"
 
@@ -247,40 +247,40 @@ class Observed(Value, frozen=True, kw_only=True):
     outputs: int = 0
     files: int = 0
     published: int = 0
-    """Files that were recorded, and got their final names only now."""
+    """Files that were recorded earlier and only now got their final names."""
     leftovers: int = 0
-    """Staged files beside the recorded output of their item, such as of an owner that was fenced out. They explain
-    themselves, and nothing rests on them."""
+    """Staged files beside the recorded output of their item, for example of an owner that was fenced out. They are not
+    findings, and nothing depends on them."""
     superseded: int = 0
     """Outputs whose files were replaced by a newer batch, which has their names now. They are not made again."""
     partly: bool = False
-    """Of some items that are done, only the last output and the files were looked at."""
+    """True if only the last output and the files were inspected of some items that are done."""
 
 
 class Reconciliation(Plain, Value, frozen=True, kw_only=True):
-    """What a batch should have, what is recorded of it and what is really there, compared."""
+    """A comparison of the expected, the recorded and the observed state of a batch."""
 
     batch: str
     course: BatchMode
     stopped: bool
-    """Its end came while there was work left."""
+    """True if the batch ended while work was left."""
     expected: Expected
     recorded: Recorded
     observed: Observed
     heads: str
     """A digest over the ends of all chains: the state of the batch that was compared."""
     found: Mapping[What, int]
-    """How often each kind of finding was made."""
+    """The number of findings of each kind."""
     findings: tuple[Finding, ...] = ()
-    """The first ones, with all that is known about them."""
+    """The first findings, in full."""
     nothing: str = ""
-    """What its source gave none of, item or row, where nobody said that this is fine."""
+    """The missing content of an empty source, "item" or "row", unless that was allowed."""
     basis: bytes = b""
-    """What its end was decided by (`course.basis`): it is told only while that is so."""
+    """The facts that decided the end (`course.basis`): the end is announced only while they are unchanged."""
 
     @property
     def unexplained(self) -> tuple[str, ...]:
-        """What keeps the batch from being finished, in words; nothing where every item is accounted for."""
+        """The reasons why the batch is not finished, in words; empty if every item is accounted for."""
         reasons = [f"{count:,} {what}" for what, count in self.found.items() if count]
         if self.recorded.pending:
             reasons.append(f"{self.recorded.pending:,} pending")
@@ -290,31 +290,31 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
 
     @property
     def is_explained(self) -> bool:
-        """Whether every item is accounted for."""
+        """True if every item is accounted for."""
         return not self.unexplained
 
     @property
     def is_told(self) -> bool:
-        """Whether others hear of the end: every item that was admitted is accounted for, and there are not more of them
-        than were expected. Where there are fewer, it was stopped, and that is told."""
+        """True if the end is announced: every admitted item is accounted for, and there are not more of them than
+        expected. If there are fewer, the batch was stopped, and that is announced."""
         missing = max(0, (self.expected.total or 0) - self.expected.admitted)
         others = sum(count for what, count in self.found.items() if what is not What.NEVER_CREATED)
         return self.is_ended and not others and self.found.get(What.NEVER_CREATED, 0) <= missing
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to do; there may be findings. Nothing at all is not an end."""
+        """True if nothing is left to do; there may be findings. An empty batch has not ended."""
         return self.expected.read and not self.recorded.pending and not self.nothing
 
     @property
     def state(self) -> str:
-        """One word for how the batch ended, once it did, or that nothing came; else nothing."""
+        """One word for how the batch ended, or for an empty source; empty while it has not ended."""
         end = End(self.end) if self.is_ended or self.course is BatchMode.CANCELLED or self.stopped else None
         return word_of(end, empty=bool(self.nothing), findings=not self.is_explained)
 
     @property
     def end(self) -> str:
-        """How the batch ended, once it did."""
+        """How the batch ended, if it has ended."""
         if self.course is BatchMode.CANCELLED:
             return End.CANCELLED
         if self.stopped:
@@ -322,20 +322,20 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
         return End.WITH_DEAD if self.recorded.dead else End.COMPLETE
 
     def exit_code(self, tolerated: int = 0) -> int:
-        """0 if every item is accounted for and no more are dead than is tolerated, else 1."""
+        """Return 0 if every item is accounted for and no more are dead than is tolerated, else 1."""
         return 0 if self.is_explained and self.recorded.dead <= tolerated else 1
 
     @property
     def counts(self) -> dict[str, int]:
-        """Every state, and what they must sum to."""
+        """The number of items in each state, and their expected sum."""
         r = self.recorded
         return {"expected": self.expected.admitted, "done": r.done, "skipped": r.skipped, "dead": r.dead,
                 "cancelled": r.cancelled, "pending": r.pending}  # fmt: skip
 
     def facts(self, after: int | None = None) -> bytes:
-        """Return what the journal keeps: canonical, with the numbers of items and never their keys. The same state of
-        the batch with the same findings gives the same bytes. `after`: the entry of another end, after which this one
-        came again."""
+        """Return the facts that the journal keeps, as canonical JSON, with the numbers of items and never their keys.
+        The same state of the batch with the same findings gives the same bytes. `after`: the entry of another end, if
+        this end followed it."""
         listed = [[f.what.value, f.n, f.stage] for f in self.findings if f.n is not None][:FINDINGS_SEALED]
         found = {what.value: count for what, count in self.found.items() if count}
         cut = self.end if self.end in (End.STOPPED, End.CANCELLED) else None
@@ -344,7 +344,7 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
         return encode({"counts": self.counts, "found": found, "findings": listed, "heads": self.heads, **known})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return as plain values, for machines."""
+        """Return the reconciliation as plain values, for machines."""
         r = self.recorded
         split = {"ready": r.ready, "running": r.running, "waiting": r.waiting, "orphaned": r.orphaned}
         return {
@@ -366,8 +366,9 @@ RECONCILED = "reconciled"
 
 
 def to_publish(found: Reconciliation, *, after: int | None = None) -> Decide:
-    """Return the decision that notes how a batch was reconciled that came to its end and, where every item that came is
-    accounted for, tells others that it is finished: once for each end, and only while it is as it was reconciled."""
+    """Return the decision that notes the reconciliation of an ended batch and, if every item that came is accounted
+    for, announces that it is finished: once for each end, and only while the batch is unchanged since the
+    reconciliation."""
     said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
     body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
     told = [course.batch_finished(found.end, found.counts)] if found.is_told else []
@@ -375,12 +376,12 @@ def to_publish(found: Reconciliation, *, after: int | None = None) -> Decide:
 
 
 def judge(place: ItemState, stages: int, seen: Mapping[int, Inspection]) -> Iterator[tuple[int, What, str]]:
-    """Yield what is wrong with the outputs of an item, stage by stage. `seen` has an entry for every output that the
+    """Yield the findings about the outputs of an item, stage by stage. `seen` has an entry for every output that the
     store has a row for.
 
-    Only outputs that an item keeps are judged, also of one that was skipped or is dead. An output of a stage that the
-    item has not passed, since it went back, says nothing any more. Outputs of stages before may be absent, where a
-    person settled the item by hand.
+    Only outputs that an item keeps are judged, including those of a skipped or dead item. The output of a stage that
+    the item has not passed, because it went back, is ignored. Outputs of earlier stages may be missing if an operator
+    settled the item by hand.
     """
     if not keeps_outputs(place):
         return
@@ -393,7 +394,7 @@ def judge(place: ItemState, stages: int, seen: Mapping[int, Inspection]) -> Iter
 
 
 def what_is_wrong(seen: Inspection) -> What:
-    """Return the kind of finding that an output is which does not hold."""
+    """Return the kind of finding for an output that does not hold."""
     if seen.verdict is Verdict.UNKNOWN:
         return What.UNVERIFIED
     return What.MISSING if seen.reason == GONE else What.DIFFERENT
@@ -411,11 +412,12 @@ def conclude(
     findings: Sequence[Finding],
     nothing: str = "",
 ) -> Reconciliation:
-    """Return the reconciliation. States that do not sum up to what was admitted are a finding of their own."""
+    """Return the reconciliation. If the states do not add up to the number of admitted items, that is a finding as
+    well."""
     counted, listed = dict(found), list(findings)
     if recorded.total != expected.admitted or min(getattr(recorded, name) for name in recorded.__struct_fields__) < 0:
         counted[What.MISCOUNTED] = counted.get(What.MISCOUNTED, 0) + 1
-        why = f"{expected.admitted:,} items were admitted, the states of all items sum up to {recorded.total:,}"
+        why = f"{expected.admitted:,} items were admitted, but the states of all items add up to {recorded.total:,}"
         listed.insert(0, Finding(what=What.MISCOUNTED, why=why))
     for what, count, why in _of_number(expected, batch.course, counted.get(What.NEVER_CREATED, 0)):
         counted[what] = counted.get(what, 0) + count
@@ -426,13 +428,13 @@ def conclude(
 
 
 def _expect(batch: str, items: int) -> str:
-    """Return the command that puts so many items on record; none for a name that would be taken for an option."""
+    """Return the command that puts this number of items on record; empty if the name would be taken for an option."""
     return "" if batch.startswith("-") else f"holdfast expect {quote(batch)} {items} --reason …"
 
 
 def _of_number(expected: Expected, mode: BatchMode, named: int) -> Iterator[tuple[What, int, str]]:
-    """Yield by how many items the batch differs from the number it was said to have; `named`: how many of those that
-    were never created a source has named."""
+    """Yield the difference between the items of the batch and its expected number; `named`: how many of the items that
+    were never created are named by a source."""
     total, admitted = expected.total, expected.admitted
     if total is not None and admitted > total:
         yield What.UNEXPECTED, admitted - total, f"{admitted:,} items came, {total:,} were expected"
@@ -441,8 +443,8 @@ def _of_number(expected: Expected, mode: BatchMode, named: int) -> Iterator[tupl
 
 
 def told_before(note: bytes) -> bytes | None:
-    """Return the facts that were kept of an end, without the entry after which it came again; None where it was not
-    told (`is_told`)."""
+    """Return the recorded facts of an end, without the entry after which it came again; None if the end was not
+    announced (`is_told`)."""
     kept: dict[str, Any] = decode(note)
     missing = max(0, kept.get("expected", 0) - kept["counts"]["expected"])
     found = dict(kept["found"])

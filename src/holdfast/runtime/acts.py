@@ -1,41 +1,80 @@
-"""Acts: changes to items outside of a lease, by a person or by the runtime in a person's place.
+"""Acts: changes to items outside of a lease, by a person or by the runtime on a person's behalf.
 
-Whoever acts gathers items and decides about each; here it is written, in groups, and counted: what changed, what was
-left alone and why, and what moved on before the write. Each change is guarded by the place it was decided for.
+The caller gathers items and decides about each; here the changes are written, in groups, and counted: what changed,
+what was left alone and why, and what moved on before the write. Each change is guarded by the place for which it was
+decided.
 """
 
 import os
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
 
+from holdfast.core import canonical
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import ACT_ITEMS
-from holdfast.core.model import Act, Batch, Change, Event, ItemNo
+from holdfast.core.limits import ACT_ITEMS, MESSAGE_CHARS
+from holdfast.core.model import Act, Batch, Change, Event, ItemNo, StoredItem
 from holdfast.core.plain import Plain, plain
 from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 MEANWHILE = "it moved on meanwhile"
-MOVED = "it came further since this was looked at: pause the batch or break its lease, and look again"
+MOVED = "it has advanced since the preview: pause the batch or break its lease, and try again"
 T = TypeVar("T")
+
+
+def check_words(text: str, what: str) -> str:
+    """Return a text that the journal is to keep; refuse anything else, and one that is too long."""
+    if not isinstance(text, str):
+        raise UsageError(f"{what}={text!r}: pass a text; nothing was changed")
+    if len(text) > MESSAGE_CHARS or text != canonical.storable(text):
+        raise UsageError(f"the {what} has to be text of at most {MESSAGE_CHARS:,} characters; nothing was changed")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Who acts, and why: the journal keeps both."""
+    """The person or program that acts, and the reason: the journal keeps both."""
 
     name: str
     reason: str
 
     def __post_init__(self) -> None:
-        if not self.reason.strip():
+        if not check_words(self.reason, "reason").strip():
             raise UsageError('the journal keeps the reason of every act: pass reason="…"')
-        if not self.name.strip():
-            raise UsageError("name who acts: the journal keeps the actor of every act")
+        if not check_words(self.name, "actor").strip():
+            raise UsageError("pass an actor: the journal keeps the actor of every act")
+
+
+class PreviewedItems:
+    """The items that a preview showed, each with the state it had: 16 bytes an item, however many there are."""
+
+    def __init__(self) -> None:
+        self._numbers, self._states = array("Q"), array("q")
+
+    def add(self, n: int, state: Hashable) -> None:
+        """Add an item with all that has to be the same when the act is carried out; by rising numbers."""
+        self._numbers.append(n)
+        self._states.append(hash(state))
+
+    def has(self, n: int, state: Hashable) -> bool:
+        """Return whether the item was shown, in this very state."""
+        at = bisect_left(self._numbers, n)
+        return at < len(self._numbers) and self._numbers[at] == n and self._states[at] == hash(state)
+
+    def guard(self, decide: Callable[[StoredItem], Change | str]) -> Callable[[StoredItem], Change | str]:
+        """Return a decision that leaves alone every item that was not shown as it is now."""
+
+        def guarded(item: StoredItem) -> Change | str:
+            decided = decide(item)
+            return decided if isinstance(decided, str) or self.has(item.n, item.place) else MEANWHILE
+
+        return guarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +114,12 @@ class Preview(Plain):
     """The question for a person: the act in a few words."""
     nothing_to_do: bool | None = None
     """Whether nothing would change; None means that the number of items decides."""
-    perform: Callable[[Actor], "ActResult"] | None = field(default=None, repr=False, compare=False)
-    """Carries out what is shown, if the items have not changed since."""
+    perform: Callable[[Actor, PreviewedItems | None], "ActResult"] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Carries out the act on the items that were shown; on all that are there now if it is given None."""
+    previewed: PreviewedItems | None = field(default=None, repr=False, compare=False)
+    """The items that are shown, for acts that choose their items again when they are carried out."""
 
     @property
     def is_idle(self) -> bool:
@@ -86,7 +129,7 @@ class Preview(Plain):
     def carry_out(self, *, reason: str, actor: str = "") -> "ActResult":
         """Carry out the act. Items that have changed since the preview are left alone."""
         assert self.perform is not None
-        return self.perform(Actor(name=actor if actor else this_process(), reason=reason))
+        return self.perform(Actor(name=actor_named(actor), reason=reason), self.previewed)
 
     def __getitem__(self, key: str) -> Any:
         for told in (self.counts, self.facts):
@@ -157,13 +200,13 @@ class BatchChange(Plain):
     """What does not add up at its end."""
 
 
-def this_process() -> str:
-    """Return who acts where nobody is named: this process."""
-    return owners.short(owners.new_owner())
+def actor_named(name: str) -> str:
+    """Return the name of who acts; that of this process, if none is given."""
+    return check_words(name, "actor") if name else owners.short(owners.new_owner())
 
 
 class Acts:
-    """What somebody does to the items of a batch, and what it has come to so far."""
+    """The acts on the items of a batch, and their results so far."""
 
     def __init__(self, store: Store, batch: Batch, by: Actor) -> None:
         self._store, self._batch, self._by = store, batch, by
@@ -174,8 +217,8 @@ class Acts:
     def carry_out(
         self, kind: str, decided: Iterable[Change | str], *, seize: bool = False, body: bytes = b"", beyond: int = 0
     ) -> "Acts":
-        """Write what was decided, so many items at a time: memory stays flat, and no transaction is long. Text is the
-        reason for which an item is left alone."""
+        """Write the decisions, so many items at a time: memory stays flat, and no transaction is long. A text is the
+        reason why an item is left alone."""
         for group in grouped(decided):
             self.left.update(why for why in group if isinstance(why, str))
             changes = [change for change in group if isinstance(change, Change)]
@@ -187,7 +230,7 @@ class Acts:
         beyond: int = 0, events: Sequence[Event] = (),
     ) -> list[ItemNo]:  # fmt: skip
         """Write some changes as one act, with one entry in the journal for each chunk; return the items that changed.
-        The others have moved on since it was decided."""
+        The others have moved on since the decision."""
         if not changes:
             return []
         by = self._by
@@ -200,14 +243,14 @@ class Acts:
         return landed
 
     def result(self, kind: str, *, buried: int = 0, warning: str = "", noun: str = "item") -> ActResult:
-        """Tell what was done, and what was left alone."""
+        """Return what was done, and what was left alone."""
         left = tuple((+self.left).items())
         return ActResult(kind=kind, batch=self._batch.name, changed=self.changed, left_alone=left, buried=buried,
                          warning=warning, noun=noun)  # fmt: skip
 
 
 def grouped(each: Iterable[T]) -> Iterator[list[T]]:
-    """Yield as many at a time as one act may change, read as they are needed."""
+    """Yield groups of as many as one act may change, read as they are needed."""
     rest = iter(each)
     for first in rest:
         yield list(chain([first], islice(rest, ACT_ITEMS - 1)))

@@ -1,7 +1,7 @@
-"""The event loop of the process: one, on a thread of its own, for all runs; it lasts as long as the process.
+"""The event loop of the process: one, on its own thread, for all runs; it lasts as long as the process.
 
-An async client belongs to the loop it was first used on, so a loop for each run would make it useless after the first.
-A loop that a handler blocks for good is left to it, and the next run gets a new one.
+An async client belongs to the loop on which it was first used, so with a loop for each run it would be useless after
+the first. A loop that a handler blocks for good is abandoned, and the next run gets a new one.
 """
 
 import asyncio
@@ -19,39 +19,40 @@ T = TypeVar("T")
 log = logging.getLogger("holdfast.loop")
 
 LAST_SECONDS = 1.0
-"""What the coroutines that are left when the process ends may take to come to their end."""
+"""How long the coroutines that are left when the process ends may take to finish."""
 
 
 class _Thread(threading.local):
-    """What is known of each thread."""
+    """The state of each thread."""
 
     is_below = False
-    """A coroutine on a loop of ours waits for what happens here: whoever waits for that loop here waits for ever."""
+    """A coroutine on a loop of Holdfast waits for this thread: if this thread waited for that loop, it would wait
+    forever."""
 
 
 this_thread = _Thread()
 
 
 class EventLoop:
-    """An event loop on a thread of its own."""
+    """An event loop on its own thread."""
 
     def __init__(self, *, is_private: bool = False) -> None:
         self.loop = asyncio.new_event_loop()
         self.is_private = is_private
-        """Made for one run; else it is, or was, that of the process."""
+        """Made for one run; otherwise it is, or was, that of the process."""
         self.users = 0
-        """Runs, calls and the like that have borrowed it."""
+        """The number of runs and calls that have borrowed it."""
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
         self._thread.start()
 
     def soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Have it call a function."""
+        """Have the loop call a function."""
         self.loop.call_soon_threadsafe(function, *args)
 
     def run(self, coroutine: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Return what a coroutine returns, on the loop. After so many seconds, or when the wait is interrupted, it is
-        cancelled."""
+        """Return the result of a coroutine, run on the loop. After so many seconds, or when the wait is interrupted, it
+        is cancelled."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(seconds)
@@ -60,13 +61,13 @@ class EventLoop:
             raise
 
     def turns(self, seconds: float) -> bool:
-        """Return whether it comes to anything within that time: a coroutine that blocks keeps it from that."""
+        """Return whether it turns within that time: a coroutine that blocks prevents that."""
         turned = threading.Event()
         self.soon(turned.set)
         return turned.wait(seconds)
 
     def close(self) -> None:
-        """Cancel everything that is left on it, and end its thread; of one that is blocked, nothing ends."""
+        """Cancel everything that is left on it, and end its thread; a blocked loop does not end."""
         if not self.turns(LAST_SECONDS):
             return
         with suppress(TimeoutError):
@@ -81,7 +82,7 @@ class EventLoop:
         while not self._is_ending:
             try:
                 self.loop.run_forever()
-            except (KeyboardInterrupt, SystemExit) as error:  # from a coroutine: the others have no part in that
+            except (KeyboardInterrupt, SystemExit) as error:  # from a coroutine: the others are not affected
                 log.warning("a coroutine raised %s on the event loop, which continues", type(error).__name__)
         self.loop.close()
 
@@ -110,8 +111,8 @@ def shared() -> EventLoop:
 
 
 def borrow(*, private: bool = False) -> EventLoop:
-    """Return the loop for a run: that of the process, or one of its own where the run was begun by a coroutine on a
-    loop of ours that waits for it. `give_back` it."""
+    """Return the loop for a run: that of the process, or a new one if the run was begun by a coroutine on a loop of
+    Holdfast that waits for it. Call `give_back` at the end."""
     home = EventLoop(is_private=True) if private or this_thread.is_below else shared()
     with _SharedLoop.lock:
         home.users += 1
@@ -127,15 +128,14 @@ def give_back(home: EventLoop) -> None:
 
 
 def abandon(home: EventLoop) -> None:
-    """Leave a blocked loop to what blocks it: whoever needs one next gets a new one."""
+    """Abandon a blocked loop: the next user gets a new one."""
     with _SharedLoop.lock:
         if _SharedLoop.home is home:
             _SharedLoop.home = None
 
 
 class Loan:
-    """The loop of one run, for all its threads: borrowed when it is first needed, but which one it is was decided where
-    the run began."""
+    """The loop of one run, for all its threads: borrowed when first needed, but chosen where the run began."""
 
     def __init__(self) -> None:
         self.is_below = this_thread.is_below
@@ -151,7 +151,7 @@ class Loan:
             return self.used
 
     def lose(self) -> EventLoop:
-        """Leave a blocked loop to what blocks it, and return it."""
+        """Abandon a blocked loop, and return it."""
         home, self.used = self.home, None
         abandon(home)
         return home
@@ -163,7 +163,7 @@ class Loan:
 
 
 def call(function: Callable[..., Any], *args: Any, loan: Loan | None = None) -> Any:
-    """Call a function of the user's; a coroutine function is awaited on the loop, which may be that of a run."""
+    """Call a function of the user; a coroutine function is awaited on the loop, which may be that of a run."""
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)):
         return function(*args)
     if loan is not None:
@@ -176,15 +176,15 @@ def call(function: Callable[..., Any], *args: Any, loan: Loan | None = None) -> 
 
 
 def _forget() -> None:
-    """A child that was forked has the loop, but not its thread."""
+    """Forget the loop in a forked child, which does not have its thread."""
     _SharedLoop.lock = threading.Lock()
     _SharedLoop.home = None
     this_thread.is_below = False
 
 
 def _end() -> None:
-    """The process ends. A run that was left alone on a thread of its own dies with it: if its handlers were cancelled,
-    that would look as if they had failed."""
+    """End the loop with the process. A run that was abandoned on its thread ends with it: if its handlers were
+    cancelled, that would look as if they had failed."""
     if _SharedLoop.home is not None and not _SharedLoop.home.users:
         _SharedLoop.home.close()
 

@@ -1,8 +1,8 @@
-"""Events as others receive them: CloudEvents 1.0, with the names of batch, pipeline and stage added to the facts.
+"""Events as receivers get them: CloudEvents 1.0, with the names of batch, pipeline and stage added to the facts.
 
-The id of an event is the same at every delivery, so a receiver can tell what it has already: it is made of the first
-entry of the batch's journal, the number of the event and its moment. So an event of a restored copy, which may have the
-number of another one that was delivered before, is not taken for it.
+The id of an event is the same at every delivery, so a receiver can recognize events it already has: it is made of the
+first entry of the batch's journal, the number of the event and its time. So an event of a restored copy, which may have
+the number of another event that was delivered before, is not mistaken for it.
 """
 
 import base64
@@ -37,14 +37,14 @@ from holdfast.runtime.text import many
 from holdfast.stores.base import Store, outbox_of
 
 Envelope = dict[str, Any]
-"""One event, as JSON gives it."""
+"""One event, as JSON."""
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 PREFIX = "dev.holdfast."
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is said about a batch in each of its events."""
+    """The facts about a batch that are in each of its events."""
 
     batch: Batch
     stages: tuple[str, ...]
@@ -52,7 +52,7 @@ class Origin:
 
 
 class Envelopes:
-    """Makes envelopes of stored events; remembers the batches they come from."""
+    """Makes envelopes of stored events; remembers their batches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -96,7 +96,7 @@ encode: Callable[[Any], bytes] = canonical.encode
 
 
 Target = str | Path | Callable[[Envelope], Any]
-"""What a user may write: a URL, `file:PATH` or a path, `-`, or a function."""
+"""A receiver as a user writes it: a URL, `file:PATH` or a path, `-`, or a function."""
 
 
 class Undelivered(HoldfastError):
@@ -111,28 +111,28 @@ class Undelivered(HoldfastError):
 
 
 class Receiver(Protocol):
-    """Where events go."""
+    """A receiver of events."""
 
     name: str
-    """Stays the same from run to run, tells nothing about the target."""
+    """Stays the same from run to run, and reveals nothing about the target."""
     title: str
     """For people, without secrets."""
     at_once: int
     """How many events it takes at a time."""
 
     def take(self, events: Sequence[Envelope]) -> None:
-        """All of them, or an error."""
+        """Take all events, or raise."""
         ...
 
 
 def receiver(target: Target) -> Receiver:
-    """Return the receiver for what a user wrote."""
+    """Return the receiver for a target."""
     if callable(target):
         return Function(target)
     if isinstance(target, Path):
         return EventFile(target)
     if not isinstance(target, str) or not target.strip():
-        raise UsageError(f"events={target!r}: give a URL, 'file:PATH', '-' for standard output, or a function")
+        raise UsageError(f"events={target!r}: pass a URL, 'file:PATH', '-' for standard output, or a function")
     if target == "-":
         return StandardOutput()
     if target.startswith(("http://", "https://")):
@@ -140,11 +140,11 @@ def receiver(target: Target) -> Receiver:
     if target.startswith("file:"):
         return EventFile(Path(target.removeprefix("file:").removeprefix("//")))
     scheme = target.partition(":")[0][:20]
-    raise UsageError(f"events={scheme!r}…: write http://… or https://…, 'file:PATH', or '-' for standard output")
+    raise UsageError(f"events={scheme!r}…: pass http://… or https://…, 'file:PATH', or '-' for standard output")
 
 
 def receivers(targets: Sequence[Target] | Target | None) -> list[Receiver]:
-    """Return one or several."""
+    """Return the receivers for one or several targets."""
     if targets is None:
         return []
     several = [targets] if isinstance(targets, str | Path) or callable(targets) else list(targets)
@@ -168,7 +168,7 @@ class Webhook:
         except ValueError:
             host, port = None, None
         if not host or any(ord(c) <= 32 or ord(c) == 127 for c in url):
-            raise UsageError("events: this URL cannot be used: write http://host/path or https://host/path")
+            raise UsageError("events: this URL cannot be used: pass http://host/path or https://host/path")
         shown = f"[{host}]" if ":" in host else host
         at = shown if port is None else f"{shown}:{port}"
         self.title = f"{parts.scheme}://{at}/…"
@@ -208,7 +208,7 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         if not str(path).strip() or path.is_dir():
-            raise UsageError(f"events: {str(path)!r} is not a file to write to: write file:PATH")
+            raise UsageError(f"events: {str(path)!r} is not a file: pass file:PATH")
         self._path = path.expanduser().absolute()
         self.name = _name("file", str(self._path))
         self.title = f"file {path}"
@@ -228,7 +228,8 @@ class EventFile:
 
 
 def _append(file: int, lines: bytes) -> None:
-    """All of it, or as it was. A line that a dead process left unfinished is ended first: its event comes again."""
+    """Append everything, or leave the file unchanged. An unfinished line of a dead process is ended first: its event
+    comes again."""
     size = os.fstat(file).st_size
     if size and os.pread(file, 1, size - 1) != b"\n":
         lines = b"\n" + lines
@@ -258,7 +259,7 @@ class StandardOutput:
 
 
 class Function:
-    """Calls a function of the user's with each event; what it returns without raising was taken."""
+    """Calls a function of the user with each event; if it returns without raising, the event was taken."""
 
     at_once = 1
 
@@ -275,12 +276,12 @@ class Function:
         for event in events:
             try:
                 event_loop.call(self._function, event)
-            except Exception as error:  # whatever it is, the event is kept
+            except Exception as error:  # for any error, the event is kept
                 raise Undelivered(f"it raised {type(error).__name__}: {error}") from error
 
 
 def _why(error: object) -> str:
-    """Return what went wrong, without what it was about: a message may hold the URL."""
+    """Return what went wrong, without the target: a message may contain the URL."""
     if isinstance(error, OSError) and error.strerror:
         return f"{type(error).__name__}: {error.strerror}"
     return type(error).__name__ if isinstance(error, Exception) else str(error)[:200]
@@ -293,14 +294,14 @@ def _seconds(text: str | None) -> float | None:
 log = logging.getLogger("holdfast.events")
 
 LOOK_SECONDS = 0.25
-"""How often it is looked whether there is something new."""
+"""How often to check for new events."""
 REMEMBER_SECONDS = 1.0
-"""A slow receiver's progress is remembered so often."""
+"""How often the progress of a slow receiver is recorded."""
 WAITS = Policy(wait_min=1.0, wait_max=30.0)
 
 
 class Delivery:
-    """Brings the events of one pipeline to one receiver, from where it was left."""
+    """Delivers the events of one pipeline to one receiver, from where it stopped."""
 
     def __init__(self, store: Store, pipeline: str, receiver: Receiver) -> None:
         self._outbox, self._pipeline = outbox_of(store), pipeline
@@ -313,7 +314,7 @@ class Delivery:
         self.count = 0
 
     def deliver(self, stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Deliver some of what is there; says whether there may be more. Raises Undelivered."""
+        """Deliver some of the waiting events; return whether there may be more. Raises Undelivered."""
         page = self._outbox.events(self.at, limit=EVENTS_PAGE)
         ours = [event for event in page if self._envelopes.pipeline_of(event) == self._pipeline]
         try:
@@ -324,12 +325,12 @@ class Delivery:
         return len(page) == EVENTS_PAGE
 
     def left(self) -> int:
-        """Return how many events wait for this receiver; counted up to some number."""
+        """Return how many events wait for this receiver; counted up to a limit."""
         waiting = self._outbox.events(self.at, limit=10 * EVENTS_PAGE)
         return sum(self._envelopes.pipeline_of(event) == self._pipeline for event in waiting)
 
     def _hand_over(self, events: Sequence[StoredEvent], stopping: Callable[[], bool]) -> bool:
-        """Return whether all of them were taken, or it was told to stop before."""
+        """Return whether all events were taken; False if it was asked to stop before."""
         last, size = time.monotonic(), self.receiver.at_once
         for some in (events[at : at + size] for at in range(0, len(events), size)):
             if stopping():
@@ -349,7 +350,7 @@ class Delivery:
 
 
 def deliver_all(store: Store, receiver: Receiver) -> int:
-    """Deliver everything that waits for a receiver, of every pipeline; returns how much. Raises Undelivered."""
+    """Deliver all events that wait for a receiver, of every pipeline; return how many. Raises Undelivered."""
     count = 0
     for pipeline in dict.fromkeys(batch.pipeline for batch in store.batches()):
         delivery = Delivery(store, pipeline, receiver)
@@ -367,7 +368,7 @@ def delivering(
     names = [receiver.name for receiver in receivers]
     twice = next((receiver.title for receiver in receivers if names.count(receiver.name) > 1), None)
     if twice is not None:
-        raise UsageError(f"events: {twice} is named twice, and could not be told apart: give it once")
+        raise UsageError(f"events: {twice} is passed twice, and the two could not be told apart: pass it once")
     if not receivers:
         yield
         return
@@ -387,7 +388,7 @@ def delivering(
 
 
 class _Courier(threading.Thread):
-    """Delivers until it is told to finish; then what is left, if its receiver answers."""
+    """Delivers until it is asked to finish; then the rest, if its receiver answers."""
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(name="holdfast-events", daemon=True)
@@ -398,18 +399,18 @@ class _Courier(threading.Thread):
         self._trouble = ""
 
     def finish(self) -> None:
-        """Come to an end: at once where the receiver is down."""
+        """Finish; at once if the receiver is down."""
         self._ending.set()
 
     def leave(self) -> None:
-        """Start nothing new, and say what was not delivered."""
+        """Start nothing new, and log how much was not delivered."""
         self._left = True
         if self._trouble or self.is_alive():
-            why, some = self._trouble if self._trouble else "it takes its time", "events"
+            why, some = self._trouble if self._trouble else "it is slow to answer", "events"
             with suppress(HoldfastError):
                 some = many(self._delivery.left(), "event")
             log.warning(
-                "not delivered to %s: %s (%s); the next run delivers what is left, or `holdfast events --deliver …`",
+                "not delivered to %s: %s (%s); the next run delivers the rest, or `holdfast events --deliver …`",
                 self._delivery.receiver.title, some, why,
             )  # fmt: skip
 
@@ -420,18 +421,18 @@ class _Courier(threading.Thread):
                 more = self._delivery.deliver(lambda: self._left)
                 self._failures, self._trouble = 0, ""
                 wait = 0.0 if more else LOOK_SECONDS
-            except Exception as error:  # noqa: BLE001 - receiver or store: the work goes on, the events are kept
+            except Exception as error:  # noqa: BLE001 - receiver or store: the work continues, the events are kept
                 more, wait = False, self._failed(error)
             if self._ending.is_set() and (self._failures or (is_last and not more)):
                 return
             self._ending.wait(wait)
 
     def _failed(self, error: Exception) -> float:
-        """Return how long to leave the receiver alone."""
+        """Return how long to wait before the receiver is tried again."""
         self._failures += 1
         self._trouble = str(error) if isinstance(error, Undelivered) else type(error).__name__
         if self._failures == 1:
-            log.warning("%s does not take events (%s): tried again", self._delivery.receiver.title, self._trouble)
+            log.warning("%s does not take events (%s): trying again", self._delivery.receiver.title, self._trouble)
         told = error.after if isinstance(error, Undelivered) else None
-        own = retry.backoff(WAITS, self._failures, random.random())  # noqa: S311 - spread, not secrecy
+        own = retry.backoff(WAITS, self._failures, random.random())  # noqa: S311 - jitter, not secrecy
         return own if told is None else max(own, told)

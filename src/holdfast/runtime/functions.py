@@ -1,4 +1,5 @@
-"""Inside a cloud function, which may be killed at any instant and has a time limit: messages of a queue, and timers."""
+"""Adapters for cloud functions, which may be killed at any instant and have a time limit: queue messages, and
+timers."""
 
 import json
 import logging
@@ -50,7 +51,7 @@ def lambda_handler(
     """
     if not callable(getattr(pipeline, "processor", None)):
         raise UsageError(
-            f"lambda_handler({type(pipeline).__name__}): messages are items of an hf.Pipeline; a scan has none: call "
+            f"lambda_handler({type(pipeline).__name__}): messages are items of an hf.Pipeline, not of a scan: call "
             "its run() or tick() with deadline= in a function of your own"
         )
     total = None if expected is None else steer.check_total(expected)
@@ -70,14 +71,14 @@ def lambda_handler(
                     steer.expect(pipeline.store, processor.batch, total, actor=processor.owner)
                 return _failures(_unfinished(processor, messages, fail_dead=fail_dead))
         except StoreError as error:
-            log.warning("%d messages are delivered again: %s", len(messages), error)
+            log.warning("%d messages will be delivered again: %s", len(messages), error)
             return _failures([message["messageId"] for message in messages])
 
     return handle
 
 
 def _run(pipeline: "Pipeline", batch: str | None, left: float | None) -> dict[str, Any]:
-    """Continue with the batch, for a timer, until the time is nearly up."""
+    """Continue the batch, for a timer, until the time is nearly up."""
     name = batch if batch is not None else pipeline.name
     if left is not None and left <= 0:
         return {"again": True, "state": "interrupted", "counts": {}}
@@ -88,8 +89,8 @@ def _run(pipeline: "Pipeline", batch: str | None, left: float | None) -> dict[st
 
 
 def _unfinished(processor: Processor, messages: Sequence[Mapping[str, Any]], *, fail_dead: bool) -> list[str]:
-    """Return the ids of the messages that are to be delivered again. Of a queue that keeps an order, those that follow
-    one of them in its group come again as well: they must not overtake it."""
+    """Return the ids of the messages that must be delivered again. In an ordered queue, the messages after such a
+    message in its group come again as well: they must not overtake it."""
     failed: list[str] = []
     stuck: set[str] = set()
     for message in messages:
@@ -102,22 +103,23 @@ def _unfinished(processor: Processor, messages: Sequence[Mapping[str, Any]], *, 
 
 
 def _is_handled(processor: Processor, message: Mapping[str, Any], *, fail_dead: bool) -> bool:
-    """Return whether one message has done its work. Whatever goes wrong with it concerns no other."""
+    """Return whether one message is finished. An error with it does not affect the others."""
     name = message["messageId"]
     try:
         result: Processed = processor.process(_item(message))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other messages of the event must be answered
-        # Of other errors the text is not told: it may quote what is in the message.
+    except Exception as error:  # noqa: BLE001 - any error: the other messages of the event must be answered
+        # The text of other errors is not logged: it may quote the message.
         why = f": {error}" if isinstance(error, StoreError | ResourceError) else ""
-        log.warning("message %s is delivered again: %s%s", name, type(error).__name__, why)
+        log.warning("message %s will be delivered again: %s%s", name, type(error).__name__, why)
         return False
     if result.run_again:
-        log.info("message %s is delivered again: %s", name, result.state)
+        log.info("message %s will be delivered again: %s", name, result.state)
     return result.is_finished and not (fail_dead and result.state == "dead")
 
 
 def _item(message: Mapping[str, Any]) -> Any:
-    """Return the body as JSON; what is none becomes a dead letter, for it would be none the next time as well."""
+    """Return the body as JSON; an invalid body becomes a dead letter, because it would be invalid the next time as
+    well."""
     body = message["body"]
     try:
         return json.loads(body)
@@ -127,12 +129,12 @@ def _item(message: Mapping[str, Any]) -> Any:
 
 
 def _messages(found: Any) -> list[Mapping[str, Any]]:
-    """Return the messages of an event, if these are messages of a queue."""
+    """Return the messages of an event, if it has messages of a queue."""
     messages = found if isinstance(found, list) else [found]
     for each in messages:
         if not (isinstance(each, Mapping) and "body" in each and isinstance(each.get("messageId"), str)):
             raise UsageError(
-                "this event has Records that are no SQS messages (a messageId and a body): subscribe the function to "
+                "this event has Records that are not SQS messages (a messageId and a body): subscribe the function to "
                 "a queue, or call it with an event without Records"
             )
     return messages
@@ -143,6 +145,6 @@ def _failures(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _time_left(context: Any, spare: float) -> float | None:
-    """Return seconds until this call should have answered; None where nobody says."""
+    """Return the seconds until this call should have answered; None if the context has no limit."""
     ask = getattr(context, "get_remaining_time_in_millis", None)
     return None if ask is None else max(0.0, float(ask()) / 1000 - spare)

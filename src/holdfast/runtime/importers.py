@@ -1,8 +1,8 @@
-"""Progress that other programs kept, read without a guess: a poller's state, a checkpoint with its history, a file of
-pages that are done.
+"""Progress that other programs kept, read without guessing: a poller's state, a checkpoint with its history, a file of
+finished pages.
 
-What is cut off, of another shape, of an unknown version, or contradicts itself is refused, and says why. A cursor is
-read as the type that the source's own cursors have.
+A document that is cut off, of another shape, of an unknown version, or contradictory is refused, with the reason. A
+cursor is read as the type of the source's own cursors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,17 +41,17 @@ KINDS = {
     "timestamp": "timestamp", "date": "date", "integer": "integer", "int": "integer", "decimal": "decimal",
     "string": "text", "text": "text", "uuid": "uuid",
 }  # fmt: skip
-"""Kinds of cursors in a poller's state, with or without `+pk`, and the type that each names."""
+"""Kinds of cursors in a poller's state, with or without `+pk`, and the type of each."""
 WITH_KEY = "+pk"
 AS_TEXT = ("timestamp", "date", "decimal", "uuid")
-"""Types that stand in JSON as texts."""
+"""Types that are texts in JSON."""
 FENCES = 1 << 62
-"""No fence is so high."""
+"""A fence is always lower than this."""
 _T = TypeVar("_T")
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is not known is not read over."""
+    """A document in which unknown fields are refused, not ignored."""
 
 
 class PollerCursor(Strict, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Poller(Strict, frozen=True, kw_only=True):
 
     @property
     def expires(self) -> float | None:
-        """When its lease ends; None where nobody has one."""
+        """When its lease ends; None if there is no lease."""
         said = self.lease
         if said.owner_id is None or said.expires_at is None:
             return None
@@ -99,7 +99,7 @@ class HistoryEntry(Strict, frozen=True, kw_only=True):
 
 
 class OldCheckpoint(Strict, frozen=True, kw_only=True):
-    """How far a worker had come, with what it had accumulated and every step before."""
+    """How far a worker had come, with its accumulator and every earlier position."""
 
     cursor: Any
     items_processed: int
@@ -109,7 +109,7 @@ class OldCheckpoint(Strict, frozen=True, kw_only=True):
 
 
 class PageMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pages of a stage are done, and what each cost."""
+    """Which pages of a stage are done, and the cost of each."""
 
     stage_name: str
     total_pages: int
@@ -122,11 +122,11 @@ def read_poller(data: bytes, what: str) -> Poller:
     """Read a poller's state."""
     plain = plain_object(data, what)
     if not {"poller_name", "checkpoint", "lease"} <= plain.keys():
-        raise NotOurs(f"{what} is not a state of a poller: it has no poller_name, checkpoint and lease")
+        raise NotOurs(f"{what} is not the state of a poller: it lacks poller_name, checkpoint or lease")
     check_version(plain, POLLER_VERSION, what)
     found = _convert(plain, Poller, what)
     if not 0 <= found.lease.fence < FENCES:
-        raise NotOurs(f"{what}: its fencing token {found.lease.fence} is none")
+        raise NotOurs(f"{what}: its fencing token {found.lease.fence} is not valid")
     return found
 
 
@@ -134,29 +134,29 @@ def read_checkpoint(data: bytes, what: str) -> OldCheckpoint:
     """Read a checkpoint with its history, which must not contradict each other."""
     plain = plain_object(data, what)
     if not {"cursor", "items_processed"} <= plain.keys():
-        raise NotOurs(f"{what} is not a checkpoint: it has no cursor and items_processed")
+        raise NotOurs(f"{what} is not a checkpoint: it lacks cursor or items_processed")
     found = _convert(plain, OldCheckpoint, what)
     if found.items_processed < 0:
         raise NotOurs(f"{what}: {found.items_processed} items processed is not a number of items")
     if found.history and found.history[-1].cursor != found.cursor:
         raise Refused(
-            f"{what} contradicts itself: its cursor is {found.cursor!r}, the last of its history "
-            f"{found.history[-1].cursor!r}; find out which of them was handled, and correct the document"
+            f"{what} contradicts itself: its cursor is {found.cursor!r}, but the last of its history is "
+            f"{found.history[-1].cursor!r}; find out which one was handled, and correct the document"
         )
     return found
 
 
 def read_pages(data: bytes, what: str) -> PageMetrics:
-    """Read a file of pages that are done."""
+    """Read a file of finished pages."""
     plain = plain_object(data, what)
     if not {"stage_name", "total_pages", "page_metrics"} <= plain.keys():
-        raise NotOurs(f"{what} is not a checkpoint of pages: it has no stage_name, total_pages and page_metrics")
+        raise NotOurs(f"{what} is not a checkpoint of pages: it lacks stage_name, total_pages or page_metrics")
     found = _convert(plain, PageMetrics, what)
     for key, metrics in found.page_metrics.items():
         if not key.isdigit() or metrics.get("page_num", int(key)) != int(key):
             raise NotOurs(f"{what}: the metrics under {key!r} are those of page {metrics.get('page_num')!r}")
         if not 1 <= int(key) <= found.total_pages:
-            raise Refused(f"{what} contradicts itself: it has metrics of page {key}, and {found.total_pages} pages")
+            raise Refused(f"{what} contradicts itself: it has metrics of page {key}, but {found.total_pages} pages")
     return found
 
 
@@ -164,17 +164,17 @@ def _convert(plain: dict[str, Any], to: type[_T], what: str) -> _T:
     try:
         return msgspec.convert(plain, to, strict=True)
     except msgspec.ValidationError as error:
-        raise NotOurs(f"{what} has not the shape that is known: {error}; nothing was changed") from None
+        raise NotOurs(f"{what} does not have the known shape: {error}; nothing was changed") from None
 
 
 def moment_of(text: str, what: str) -> float:
-    """Return seconds since 1970 of a time; one that does not say its zone is refused."""
+    """Return a time in seconds since 1970; a time without a zone is refused."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise NotOurs(f"{what}: {text!r} is not a time") from None
     if at.tzinfo is None:
-        raise NotOurs(f"{what}: {text!r} does not say its zone")
+        raise NotOurs(f"{what}: {text!r} has no time zone")
     return at.astimezone(UTC).timestamp()
 
 
@@ -182,25 +182,24 @@ def moment_of(text: str, what: str) -> float:
 
 
 def poller_cursor(said: PollerCursor, like: Cursor, what: str) -> Cursor:
-    """Return the cursor of a poller as one of the source: by its kind, and of the type that the source's cursors
-    have."""
+    """Return the cursor of a poller as a cursor of the source: by its kind, and of the type of the source's cursors."""
     base = said.kind.removesuffix(WITH_KEY)
     if base not in KINDS:
         known = ", ".join(f"{each}{WITH_KEY}" for each in KINDS)
-        raise UsageError(f"{what}: nobody knows cursors of the kind {said.kind!r}; known are {known}")
+        raise UsageError(f"{what}: cursors of the kind {said.kind!r} are not known; known are {known}")
     theirs = type_name(like.value)
     if theirs != KINDS[base]:
         raise UsageError(
-            f"{what}: its cursor is a {KINDS[base]}, cursors of this source are {theirs or type(like.value).__name__}, "
-            f"such as {like}"
+            f"{what}: its cursor is a {KINDS[base]}, but cursors of this source are "
+            f"{theirs or type(like.value).__name__}, such as {like}"
         )
     if said.kind.endswith(WITH_KEY) and said.tiebreaker is None:
-        raise UsageError(f"{what}: its cursor is of the kind {said.kind!r} and has no key: rows could be skipped")
+        raise UsageError(f"{what}: its cursor is of the kind {said.kind!r} but has no key: rows could be skipped")
     return like_cursor(said.value, said.tiebreaker, like, what)
 
 
 def like_cursor(value: Any, tiebreaker: Any, like: Cursor, what: str) -> Cursor:
-    """Return a cursor from plain JSON, of the sort that the source has."""
+    """Return a cursor from plain JSON, of the kind that the source has."""
     tie: Any = tiebreaker
     if isinstance(tie, dict) and not isinstance(like.tiebreaker, dict) and len(tie) == 1:
         tie = next(iter(tie.values()))
@@ -214,7 +213,7 @@ def like_cursor(value: Any, tiebreaker: Any, like: Cursor, what: str) -> Cursor:
 
 
 def _typed(value: Any, like: Any, what: str) -> Any:
-    """JSON has texts for what it has no type for; they are read as the type that is wanted, or refused."""
+    """Return a value as the wanted type, or refuse it: JSON has texts for types that it lacks."""
     name = type_name(like)
     if isinstance(value, str) and name in AS_TEXT:
         return value_of(value, name, what)
@@ -228,38 +227,38 @@ SHOWN = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedPages(Plain):
-    """What became of the pages."""
+    """The result of importing pages."""
 
     _tells: ClassVar[str] = "act recovery stage noted usd lost found"
 
     recovery: Recovery
     stage: str
     noted: int
-    """Pages that the file calls done."""
+    """Pages that are done according to the file."""
     usd: Decimal
-    """What they cost, as it says."""
+    """Their cost according to the file."""
     lost: tuple[str, ...]
-    """Of them, those without a valid output: they run again."""
+    """Finished pages without a valid output: they run again."""
     found: tuple[str, ...]
-    """Pages that it does not call done and that have a valid output: they count."""
+    """Pages that are not done according to the file but have a valid output: they count."""
     act: str = PAGES_IMPORTED
 
 
 def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> PageMetrics:
-    """Return the file of pages, if it belongs to this pipeline: the stage, the folder, and the number of pages."""
+    """Return the file of pages, if it belongs to this pipeline: the same stage, folder, and number of pages."""
     pages = read_pages(data, str(file))
     stage = next((each for each in pipeline.stages if each.name == pages.stage_name), None)
     if stage is None:
         names = ", ".join(each.name for each in pipeline.stages)
-        raise UsageError(f"{file} is of stage {pages.stage_name!r}, pipeline {pipeline.name!r} has {names}")
+        raise UsageError(f"{file} belongs to stage {pages.stage_name!r}, but pipeline {pipeline.name!r} has {names}")
     if not isinstance(stage.sink, Files) or stage.sink.folder.resolve() != file.parent.resolve():
         where = stage.sink.folder if isinstance(stage.sink, Files) else "no files"
-        raise UsageError(f"{file} speaks of outputs beside it, stage {stage.name!r} keeps its outputs in {where}")
+        raise UsageError(f"{file} is for outputs beside it, but stage {stage.name!r} keeps its outputs in {where}")
     there = sum(1 for _ in pipeline.items())
     if there != pages.total_pages:
         raise Refused(
-            f"{file} speaks of {pages.total_pages:,} pages, the source of {pipeline.name!r} gives {there:,}: it is of "
-            "another source, or that changed; nothing was changed"
+            f"{file} has {pages.total_pages:,} pages, but the source of {pipeline.name!r} has {there:,}: the file "
+            "belongs to another source, or the source changed; nothing was changed"
         )
     return pages
 
@@ -267,7 +266,7 @@ def read_page_file(pipeline: Pipeline, file: Path, data: bytes) -> PageMetrics:
 def take_over_pages(
     pipeline: Pipeline, file: Path, data: bytes, by: Actor, *, batch: str, key: str | None
 ) -> ImportedPages:
-    """Admit the pages, record those whose outputs count, and keep what the file told."""
+    """Admit the pages, record those whose outputs count, and store the content of the file."""
     pages = read_page_file(pipeline, file, data)
     recovery = pipeline.recover(by=by, batch=batch, key=key)
     (made,) = pipeline.store.batches(batch)
@@ -296,18 +295,18 @@ def _compare(pipeline: Pipeline, pages: PageMetrics, batch: str) -> tuple[tuple[
 
 
 FOLLOW = "follow"
-"""The key of the one range of a scan that follows its source."""
+"""The key of the one partition of a scan that follows its source."""
 HISTORY_AT_ONCE = 1_000
-"""Steps of a history in one entry of the journal."""
+"""Positions of a history in one entry of the journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
-    """What is imported: the batch to be made, and what to tell about it."""
+    """An import: the batch to be made, and notes about it."""
 
     plan: ClonePlan
     history: tuple[dict[str, Any], ...]
-    """Steps that were made elsewhere, for the journal."""
+    """Positions that were reached elsewhere, for the journal."""
     told: tuple[str, ...]
 
     def notes(self, by: Actor) -> Iterator[bytes]:
@@ -327,7 +326,7 @@ class ImportPlan:
 
 
 def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: float) -> ImportPlan:
-    """Return the state of a poller: one cursor, and a lease whose token every fence of ours is above."""
+    """Return the import of a poller's state: one cursor, and a lease whose token is below every new fence."""
     state = read_poller(data, name)
     expires = state.expires
     if expires is not None and expires > now:
@@ -337,7 +336,7 @@ def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: fl
         )
     spans = ranges_of(scan)
     if len(spans) != 1:
-        raise UsageError(f"{name} has one cursor, scan {scan.name!r} has {len(spans)} partitions: define it with one")
+        raise UsageError(f"{name} has one cursor, but scan {scan.name!r} has {len(spans)} partitions: define it with 1")
     key, span = spans[0]
     at = poller_cursor(state.checkpoint.cursor, sample(scan.source, span, name), name)
     _check_within(span, key, at)
@@ -355,14 +354,15 @@ def from_poller(scan: SourceWalk, batch: str, data: bytes, name: str, *, now: fl
 def from_checkpoints(
     scan: SourceWalk, batch: str, files: Sequence[tuple[str | None, bytes, str]], *, by_rows: bool = False
 ) -> ImportPlan:
-    """Checkpoints with their history: (partition, content, name) of each. Partitions without one begin at the start."""
+    """Return the import of checkpoints with their history: (partition, content, name) of each. Partitions without a
+    checkpoint begin at the start."""
     spans = ranges_of(scan)
     found: dict[str, Checkpoint] = {}
     history: list[dict[str, Any]] = []
     for partition, data, name in files:
         key, span = _chosen(scan, spans, partition, name)
         if canonical.key_text(key) in found:
-            raise UsageError(f"{name}: there is a checkpoint for partition {key!r} already; nothing was changed")
+            raise UsageError(f"{name}: there already is a checkpoint for partition {key!r}; nothing was changed")
         said = read_checkpoint(data, name)
         found[canonical.key_text(key)] = _checkpoint(scan, said, span, key, name, by_rows)
         history += [{"partition": key, "cursor": each.cursor, "at": each.timestamp} for each in said.history]
@@ -375,27 +375,25 @@ def from_checkpoints(
 
 
 def ranges_of(scan: SourceWalk) -> list[tuple[str | int, Span]]:
-    """Return the partitions that the scan has."""
+    """Return the partitions of the scan."""
     if getattr(scan, "follow", False):
         return [(FOLLOW, Span())]
     return list(enumerate(scan.source.split(scan.partitions)))
 
 
 def sample(source: Readable, span: Span, what: str) -> Cursor:
-    """Return a cursor of this source, which tells its kind and types: that of the first row."""
+    """Return a cursor of this source, which shows its kind and types: that of the first row."""
     for page in source.read(span.after, span.until):
         if len(page.rows):
             return page.after(1)
     like = span.until if span.until is not None else span.after
     if like is None:
-        raise UsageError(
-            f"{what}: the source has no row that would tell what its cursors are like; nothing was changed"
-        )
+        raise UsageError(f"{what}: the source has no row that shows the type of its cursors; nothing was changed")
     return like
 
 
 def after_rows(source: Readable, span: Span, rows: int, what: str) -> Cursor | None:
-    """Return the cursor after so many rows of a range, found by reading them."""
+    """Return the cursor after so many rows of a partition, found by reading them."""
     if rows == 0:
         return None
     left = rows
@@ -403,31 +401,31 @@ def after_rows(source: Readable, span: Span, rows: int, what: str) -> Cursor | N
         if left <= len(page.rows):
             return page.after(left)
         left -= len(page.rows)
-    raise UsageError(f"{what} speaks of {rows:,} rows, the partition has {rows - left:,}; nothing was changed")
+    raise UsageError(f"{what} has {rows:,} rows, but the partition has {rows - left:,}; nothing was changed")
 
 
 def _checkpoint(scan: SourceWalk, said: OldCheckpoint, span: Span, key: Any, name: str, by_rows: bool) -> Checkpoint:
     if by_rows:
         if type(said.cursor) is not int:
-            raise UsageError(f"{name}: its cursor {said.cursor!r} counts no rows; nothing was changed")
+            raise UsageError(f"{name}: its cursor {said.cursor!r} is not a number of rows; nothing was changed")
         at = after_rows(scan.source, span, said.items_processed, name)
     else:
         try:
             at = like_cursor(said.cursor, None, sample(scan.source, span, name), name)
         except UsageError as error:
-            raise UsageError(f"{error}; where it counts rows, pass --by-rows, and its row is looked up") from None
+            raise UsageError(f"{error}; if it is a number of rows, pass --by-rows, and the row is looked up") from None
         _check_within(span, key, at)
     where = b"" if at is None else cursor.encode(at)
     return Checkpoint(ItemNo(0), said.items_processed, where, _accumulated(scan, said.accumulated_results, name))
 
 
 def _accumulated(scan: SourceWalk, value: Any, name: str) -> bytes | None:
-    """Return what was accumulated, if the handler can go on with it."""
+    """Return the accumulator, if the handler can continue with it."""
     handler = stage_of(scan).handler
     if value is None:
         return None
     if handler.shape is Shape.ROWS:
-        raise UsageError(f"{name} has accumulated results, and {handler.what} takes none: define it as (rows, acc)")
+        raise UsageError(f"{name} has an accumulator, but {handler.what} takes none: define it as (rows, acc)")
     try:
         return handler.encode(value)
     except Invalid as error:
@@ -456,7 +454,7 @@ def _chosen(
 def _check_within(span: Span, key: Any, at: Cursor) -> None:
     low, high = cursor.compare(at, span.after), cursor.compare(at, span.until)
     if (span.after is not None and low == -1) or (span.until is not None and high == 1):
-        raise UsageError(f"{at} lies outside of partition {key!r}, which is after {span.after} up to {span.until}")
+        raise UsageError(f"{at} is outside of partition {key!r}, which is after {span.after} up to {span.until}")
 
 
 def _seed(key: str | int, span: Span, at: Checkpoint | None) -> ClonedPartition:

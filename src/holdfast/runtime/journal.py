@@ -1,7 +1,7 @@
 """The journal as typed entries: of a batch, of a chunk, or of one item; forward, or backward from the newest.
 
 Everything in `runtime` that reads the journal reads it here, except the audit and the evidence pack: those need the
-bytes as they are stored.
+stored bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ from holdfast.core.model import Batch, Chunk, Entry, chain_of_batch
 from holdfast.stores.base import Store, each_entry, lineage, newest_entries
 
 Chained = Batch | Chunk
-"""What has a chain of its own."""
+"""An object with its own chain."""
 T = TypeVar("T", bound=journal.Body)
 
 
 class JournalEntry:
-    """One entry of a chain. Its body is decoded once, when it is asked for."""
+    """One entry of a chain. Its body is decoded once, when it is used."""
 
     __slots__ = ("_body", "actor", "at", "header", "kind", "seq", "stored")
 
@@ -35,24 +35,24 @@ class JournalEntry:
 
     @property
     def name(self) -> str:
-        """How reports name the entry."""
+        """The name of the entry in reports."""
         return journal.name(self.stored.chain, self.stored.seq)
 
     def told(self, body: type[T]) -> T:
-        """Return the body, which has this type in every entry of the kind that was asked for."""
+        """Return the body, which has this type in every entry of the requested kind."""
         assert isinstance(self.body, body), f"{self.name}: {type(self.body).__name__}, not {body.__name__}"
         return self.body
 
     @property
     def note(self) -> Any:
-        """What somebody noted in the entry, as plain values."""
+        """The note in the entry, as plain values."""
         return canonical.decode(self.told(journal.Acted).note)
 
 
 def forward(
     store: Store, whose: Chained, *kinds: str, after: int = 0, upto: int | None = None
 ) -> Iterator[JournalEntry]:
-    """Yield the entries of a chain, oldest first: those of some kinds or all, behind one number and up to another."""
+    """Yield the entries of a chain, oldest first: all, or those of some kinds, after one number and up to another."""
     for stored in each_entry(store, _chain(whose), after=after, upto=upto):
         entry = JournalEntry(stored)
         if not kinds or entry.kind in kinds:
@@ -60,8 +60,8 @@ def forward(
 
 
 def backward(store: Store, whose: Chained, *kinds: str, most: int | None = None) -> Iterator[JournalEntry]:
-    """Yield the entries of a chain, newest first from the one that `whose` knows as its last. No more is read than is
-    asked for, nor more than the `most` newest entries of whatever kind."""
+    """Yield the entries of a chain, newest first from the last one that `whose` has. Entries are read only as needed,
+    and only the `most` newest entries of any kind."""
     least = 0 if most is None else max(0, whose.seq - most)
     for stored in newest_entries(store, _chain(whose), whose.seq, least=least):
         entry = JournalEntry(stored)
@@ -70,7 +70,7 @@ def backward(store: Store, whose: Chained, *kinds: str, most: int | None = None)
 
 
 def forward_over(store: Store, chunks: Sequence[Chunk], *kinds: str) -> Iterator[JournalEntry]:
-    """Yield the entries of several chunks, each after the one it was cut from: what is said last of an item holds."""
+    """Yield the entries of several chunks, each after the one it was cut from: the last entry about an item counts."""
     for chunk in sorted(chunks, key=lambda each: each.id):
         yield from forward(store, chunk, *kinds)
 
@@ -88,7 +88,7 @@ def backward_of(store: Store, chunks: Sequence[Chunk], n: int) -> Iterator[Journ
 
 
 def first_hash(store: Store, batch: Batch) -> str:
-    """Return the hash of a batch's first entry, which no other batch has; empty where it has none."""
+    """Return the hash of a batch's first entry, which no other batch has; empty if it has none."""
     first = store.entries(chain_of_batch(batch.id), limit=1)
     return first[0].hash.hex() if first else ""
 

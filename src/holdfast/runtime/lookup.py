@@ -1,4 +1,4 @@
-"""Batches, items and stages by the names people type; where there is none, an error that lists what there is."""
+"""Batches, items and stages by the names that people type; if there is none, an error that lists the existing ones."""
 
 import difflib
 import re
@@ -20,7 +20,7 @@ def batch_named(store: Store, name: str) -> Batch:
     found = store.batches(name)
     if not found:
         known = [batch.name for batch in reversed(store.batches())]
-        raise UsageError(f"there is no batch {name!r} in {store.url}: {_instead(name, known, 'it holds no batch yet')}")
+        raise UsageError(f"there is no batch {name!r} in {store.url}: {_instead(name, known, 'it has no batch yet')}")
     return found[0]
 
 
@@ -53,7 +53,7 @@ def stage_numbered(batch: Batch, which: str | int) -> int:
 
 
 def stage_title(names: Sequence[str], stage: int) -> str:
-    """Return the name of a stage for people; an item that passed the last one stands at the end."""
+    """Return the name of a stage for people; an item that passed the last stage is at the end."""
     return names[stage] if stage < len(names) else "end"
 
 

@@ -1,8 +1,8 @@
-"""One item at a time, for whoever is handed messages: admit it, claim exactly it, run its stages, commit each.
+"""One item at a time, for programs that receive messages: admit it, claim exactly it, run its stages, commit each.
 
-Whatever happens in between, the next delivery of the same message goes on at the checkpoint: what is admitted is known
-by its key, what is claimed by a dead process is claimed again, what is staged is adopted, what is done is answered from
-the store. A message is written four times and more: admitted, claimed, and committed after each stage.
+Whatever happens in between, the next delivery of the same message continues at the checkpoint: an admitted item is
+known by its key, an item claimed by a dead process is claimed again, a staged output is adopted, and a finished item is
+answered from the store. A message takes four writes or more: admitted, claimed, and committed after each stage.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ def describe_item(
     stored: StoredItem, stages: list[Stage], *, state: str | None = None, output: Any = None, why: str = "",
     due: float | None = None,
 ) -> Processed:  # fmt: skip
-    """Return the answer for an item as it is stored; `state` where that says more than what is stored."""
+    """Return the answer for an item as it is stored; `state` if that says more than what is stored."""
     place = stored.place
     stage = stages[place.stage].name if place.stage < len(stages) else ""
     return Processed(
@@ -109,7 +109,7 @@ def describe_item(
 
 
 def output_of_item(store: Store, batch: Batch, stored: StoredItem, stages: list[Stage]) -> Any:
-    """Return the recorded output of the last stage, validated. Raises as `value_of`."""
+    """Return the recorded output of the last stage, validated. Raises like `value_of`."""
     last = len(stages) - 1
     outputs = store.outputs(batch.id, lo=stored.n, hi=stored.n + 1, stage=last, limit=1)
     if not outputs:
@@ -118,7 +118,7 @@ def output_of_item(store: Store, batch: Batch, stored: StoredItem, stages: list[
 
 
 TURN_SECONDS = 0.5
-"""How long a coroutine that was given up may keep the loop from turning before the loop is left to it."""
+"""How long a coroutine that was given up may block the loop before the loop is abandoned."""
 
 
 class Inline:
@@ -129,7 +129,7 @@ class Inline:
         self._at_work: asyncio.Task[Any] | None = None
 
     def run(self, runner: StageRunner, work: Assignment, deadline: Deadline) -> Outcome | None:
-        """Return the outcome of the item; None where it was not begun, or did not end before the deadline."""
+        """Return the outcome of the item; None if it was not begun, or did not end before the deadline."""
         stage = runner.stage
         timeout = stage.timeout if stage.timeout is not None and not stage.is_async else math.inf
         call = self._coroutine(runner, work) if stage.is_async else lambda: runner.run(work)
@@ -163,8 +163,8 @@ class Inline:
         return call
 
     def _give_up(self, runner: StageRunner, work: Assignment, began: float) -> Outcome | None:
-        """Whatever the handler still does is ignored; a coroutine is cancelled, and where it blocks the loop, that is
-        left to it. `began` is 0 where it had no timeout, or was still within it."""
+        """Ignore the rest of the handler; a coroutine is cancelled, and if it blocks the loop, the loop is abandoned.
+        `began` is 0 if it had no timeout, or was still within it."""
         if runner.stage.is_async and self._at_work is not None:
             self._leave(self._at_work)
         if work.outcomes:
@@ -184,14 +184,14 @@ class Inline:
 log = logging.getLogger("holdfast.process")
 
 _begun: WeakSet[Stage] = WeakSet()
-"""Stages whose `before` hooks have come to their end in this process."""
+"""Stages whose `before` hooks have ended in this process."""
 _beginning: WeakKeyDictionary[Stage, threading.RLock] = WeakKeyDictionary()
-"""Whoever has the lock of a stage calls its hooks; the items of others wait for that."""
+"""The thread that has the lock of a stage calls its hooks; the items of other threads wait."""
 _registering = threading.Lock()
 
 
 class Processor(Handover):
-    """Handles items of one batch, one after the other, on the thread that calls it."""
+    """Handles items of one batch, one after the other, on the calling thread."""
 
     def __init__(
         self, pipeline: "PipelineDefinition", *, batch: str, key: KeyFrom, changed: Changed, lease: float,
@@ -218,7 +218,7 @@ class Processor(Handover):
         self.runners = [self._runner(index) for index in range(len(self.stages))]
         self.driver = HoldDriver(self.store, self.batch, owner=self.owner, seconds=lease, stages=len(self.stages))
         self._has_written = False
-        """Whether anything was written for the item at hand."""
+        """Whether anything was written for the current item."""
         self._slowest: dict[int, float] = {}
 
     def __enter__(self) -> Self:
@@ -235,7 +235,8 @@ class Processor(Handover):
         self.resources.close()
 
     def process(self, raw: Any) -> Processed:
-        """Admit the item, or find it; then bring it as far as it comes. Whoever brings the last one sees to the end."""
+        """Admit the item, or find it; then bring it as far as possible. The process that settles the last item
+        publishes the end."""
         item = self.ingester.freeze(raw, os.urandom(SALT_BYTES), None)
         known = self.store.known(self.batch.id, [item])
         if not known:
@@ -264,31 +265,31 @@ class Processor(Handover):
             raise
 
     def _check_end(self) -> None:
-        """Refuse a new item after the end of the batch. One that is admitted at that very moment is cancelled."""
+        """Refuse a new item after the end of the batch. An item that is admitted at that very moment is cancelled."""
         if not course.has_ended(self.batch, self.store.now()):
             return
         self.batch = lookup.batch_named(self.store, self.batch.name)  # it may have a later end by now
         if self.batch.sealed_at is None and course.barrier(self.batch, self.store.now()) is Barrier.UNTIL:
             raise Refused(
-                f"batch {self.batch.name!r} ended at {in_utc(self.batch.ends_at or 0.0)}: it takes no new "
-                "items; give it a later end (`until`), or send this one to another batch"
+                f"batch {self.batch.name!r} ended at {in_utc(self.batch.ends_at or 0.0)}: it takes no new items; "
+                "give it a later end (`until`), or send this item to another batch"
             )
 
     def _look_for_end(self, n: ItemNo) -> None:
-        """Publish the end of the batch, if it has come. An item that was settled before may come again for ever: then
-        an end that was noted since says enough. What goes wrong here is for the next look: the item is finished."""
+        """Publish the end of the batch, if it has come. A settled item may be delivered again forever: then an end that
+        is already recorded is enough. An error here is left to the next check: the item is finished."""
         sinks = {index: stage.sink for index, stage in enumerate(self.stages) if stage.sink is not None}
         try:
             message = reconcile.LastMessage(n, again=not self._has_written)
             reconcile.look_for_end(self.store, self.batch, actor=self.owner, sinks=sinks, message=message)
         except HoldfastError as error:
-            log.warning("whether batch %s has come to its end could not be seen: %s", self.batch.name, error)
+            log.warning("could not check whether batch %s has ended: %s", self.batch.name, error)
 
     # -- finding it ---------------------------------------------------------------------------------------------
 
     def _open(self, name: str, key: KeyFrom) -> Batch:
-        """Return the batch. Whether its code changed is a question for the next run: instances of two versions may be
-        at work on it, and each would change it back."""
+        """Return the batch. Changes of its program code are left to the next run: instances of two versions may be
+        running, and each would change it back."""
         known = find_batch(self.store, name)
         self.key = definition.remembered_key(known, key, "key")
         described = definition.describe(
@@ -325,7 +326,7 @@ class Processor(Handover):
         return stored
 
     def _looked_over(self, n: ItemNo) -> StoredItem:
-        """Return the item as it stands, after the files it rests on were looked at: what is gone is made again."""
+        """Return the item as it is after the files it depends on were inspected: a missing output is made again."""
         stored = self.stored(n)
         looks = stored.place.state in (State.DONE, State.PENDING, State.SKIPPED) and keeps_outputs(stored.place)
         if not looks or not any(stage.sink for stage in self.stages):
@@ -379,7 +380,7 @@ class Processor(Handover):
         return outcome
 
     def _begin(self, stage: Stage) -> None:
-        """Call the `before` hooks of a stage, once in a process; where they raise, the next item calls them again."""
+        """Call the `before` hooks of a stage, once in a process; if they raise, the next item calls them again."""
         if stage in _begun:
             return
         with _registering:
@@ -391,18 +392,18 @@ class Processor(Handover):
 
     def has_time(self, stage: int) -> bool:
         """Return whether to begin a stage: not if it took longer before than there is time, unless nothing was begun at
-        all: what takes longer than all the time there is would never be begun."""
+        all, because a stage that takes longer than the whole time would never begin."""
         return self.deadline.has_time(time.monotonic(), max(LEAST_SECONDS, self._slowest.get(stage, 0.0)))
 
     # -- committing ---------------------------------------------------------------------------------------------
 
     def check(self, receipt: Receipt | None) -> None:
-        """Refuse to go on where the batch was sealed meanwhile."""
+        """Refuse to continue if the batch was sealed meanwhile."""
         if receipt is None:
             return
         self._has_written = self._has_written or receipt.landed
         if receipt.reason is CommitRefusal.SEALED:
-            raise Refused(f"batch {self.batch.name!r} was sealed meanwhile: what was done is not recorded")
+            raise Refused(f"batch {self.batch.name!r} was sealed meanwhile: the outcome is not recorded")
 
     def sync(self, settled: Settled) -> None:
         for stage, evidence in self._evidence(settled):
@@ -446,24 +447,24 @@ class Processor(Handover):
         if stored.place.state is not State.PENDING:
             return self._answer(stored)
         if idle.held:
-            return describe_item(stored, self.stages, state=RUNNING, why="another process has it in hand")
+            return describe_item(stored, self.stages, state=RUNNING, why="another process is handling it")
         if idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
             return self._cancelled(stored)
         if idle.why is Barrier.PAUSED:
             return describe_item(stored, self.stages, state=WAITING, why="the batch is paused")
         if idle.next_due is not None and idle.next_due > self.store.now():
             return self._waiting(stored, idle.next_due)
-        return describe_item(stored, self.stages, state=AGAIN, why="another process had it in hand until now")
+        return describe_item(stored, self.stages, state=AGAIN, why="another process was handling it until now")
 
     def _cancelled(self, stored: StoredItem) -> Processed:
-        """Put on record that the item is cancelled, as a run does: its batch is over, and nobody has it in hand."""
+        """Record that the item is cancelled, as a run does: its batch is over, and no process holds it."""
         batch = lookup.batch_named(self.store, self.batch.name)
         steer.clear_one(self.store, batch, stored, actor=self.owner)
         self._has_written = True
         now = self.stored(stored.n)
         if now.place.state is not State.PENDING:
             return self._answer(now)
-        return describe_item(now, self.stages, state=AGAIN, why="another process had it in hand until now")
+        return describe_item(now, self.stages, state=AGAIN, why="another process was handling it until now")
 
     def _tell_buried(self, n: ItemNo) -> None:
         tell_buried(self.pipeline, self.store, self.batch.name, [n])

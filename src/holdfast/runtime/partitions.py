@@ -1,7 +1,8 @@
-"""The partitions of a scan: every checkpoint that one ever had, each as it stands, and the lasting remark on its total.
+"""The partitions of a scan: every checkpoint that one ever had, the present state of each, and a lasting remark on its
+total.
 
-A partition whose cursor a person set may have a total that is not made of every row once. That is told from the
-journal: a state that it was in before takes the remark away again, and so does the beginning.
+A partition whose cursor a person set may have a total that does not contain every row exactly once. The journal shows
+that: a return to an earlier state removes the remark, and so does a return to the beginning.
 """
 
 import heapq
@@ -26,9 +27,9 @@ from holdfast.stores import base, owners
 from holdfast.stores.base import Store, each_checkpoint, each_item
 
 BEGUN, PLANTED = "planting", "planted"
-"""Entries of a batch that begins in the middle: before its first item, and when it is whole."""
+"""Entries of a batch that begins in the middle: before its first item, and when it is complete."""
 CLONED, IMPORTED = "cloned", "imported"
-"""What such a batch is: the other half of one that is here, or one that comes from elsewhere."""
+"""The kinds of such a batch: a clone of one in this store, or an import from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +41,18 @@ class PastCheckpoint:
     rows: int
     cursor: bytes
     kind: str
-    """`checkpoint`, or what a person did."""
+    """`checkpoint`, or the act of a person."""
     actor: str
     fence: int
     commit_id: str
     entry: str
     reason: str = ""
     digest: bytes = b""
-    """Of what is accumulated; empty where nothing is."""
+    """The digest of the accumulator; empty if there is none."""
     is_end: bool = False
-    """The range was done with it."""
+    """The partition was done with it."""
     spend: journal.Spend | None = None
-    """What its rows cost and measured, as their handler said."""
+    """The cost and metrics of its rows, as reported by their handler."""
 
     @property
     def usd(self) -> Decimal:
@@ -76,7 +77,7 @@ class PastCheckpoint:
 
 
 def cost_facts(said: journal.Spend) -> dict[str, Any]:
-    """Write what was spent and measured as plain values."""
+    """Return costs and metrics as plain values."""
     return {
         "usd": format(canonical.to_usd(said.usd), "f"), "tokens": said.tokens, "model": said.model, "usage": said.usage,
         "metrics": said.metrics,
@@ -84,7 +85,7 @@ def cost_facts(said: journal.Spend) -> dict[str, Any]:
 
 
 def cost_words(said: journal.Spend) -> str:
-    """Write what was spent for a person; empty where nothing was."""
+    """Return costs in words; empty if there were none."""
     parts = [
         f"${canonical.to_usd(said.usd)}" if said.usd else "",
         f"{said.tokens:,} tokens" if said.tokens else "",
@@ -94,7 +95,7 @@ def cost_words(said: journal.Spend) -> str:
 
 
 def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[PastCheckpoint]:
-    """Yield the checkpoints of one range, or of all, oldest first; read as a stream."""
+    """Yield the checkpoints of one partition, or of all, oldest first; read as a stream."""
     chunks = store.chunks(batch.id)
     if n is not None:
         return (past for entry in forward_of(store, chunks, n) for past in _told(entry) if past.n == n)
@@ -103,7 +104,7 @@ def history(store: Store, batch: Batch, n: int | None = None) -> Iterator[PastCh
 
 
 def last_two(store: Store, chunks: list[Chunk], n: int) -> list[PastCheckpoint]:
-    """Return the newest checkpoint of a range and the one before it, as far as there are any."""
+    """Return the newest checkpoint of a partition and the one before it, if they exist."""
     found: list[PastCheckpoint] = []
     for entry in backward_of(store, chunks, n):
         found += [past for past in _told(entry) if past.n == n]
@@ -139,13 +140,13 @@ def _past(header: journal.Header, position: journal.Position, reason: str = "", 
 
 
 def kind_by_number(chunks: Sequence[Chunk]) -> Callable[[int], Kind]:
-    """Return what tells the kind of an item by its number."""
+    """Return a function that gives the kind of an item by its number."""
     starts = [chunk.lo for chunk in chunks]
     return lambda n: chunks[bisect_right(starts, n) - 1].kind
 
 
 def rows_by_state(chunks: Sequence[Chunk]) -> dict[str, int]:
-    """Return how many rows were buried one by one, by what has become of them."""
+    """Return how many rows were buried one by one, by their present state."""
     found = Counter[str]()
     for chunk in chunks:
         if chunk.kind is Kind.ROWS:
@@ -156,19 +157,19 @@ def rows_by_state(chunks: Sequence[Chunk]) -> dict[str, int]:
 
 
 def rows_handled(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> int:
-    """Return how many rows are behind the checkpoints of partitions; rows that were buried have their own."""
+    """Return how many rows are behind the checkpoints of partitions; buried rows have their own."""
     kind_at = kind_by_number(chunks)
     return sum(at.rows for at in each_checkpoint(store, batch.id) if kind_at(at.n) is Kind.PARTITIONS)
 
 
 def payload_of(span: Span) -> dict[str, Any]:
-    """Return a range as an item."""
+    """Return a partition as the payload of an item."""
     plain = {"after": _plain(span.after), "until": _plain(span.until), "rows": span.rows}
     return plain if span.identity is None else {**plain, "identity": span.identity}
 
 
 def span_of(payload: bytes) -> Span:
-    """Return the range that an item is."""
+    """Return the partition in the payload of an item."""
     plain = msgspec.json.decode(payload)
     after, until = plain["after"], plain["until"]
     return Span(
@@ -185,7 +186,7 @@ def _plain(at: Cursor | None) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLease:
-    """Who may commit for a range, and since when."""
+    """The owner that may commit for a partition, and its times."""
 
     owner: str | None
     fence: int
@@ -195,14 +196,14 @@ class PartitionLease:
     expires_at: float | None
     is_live: bool
     by_its_clock: bool = False
-    """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
+    """Whether that is by the owner's clock, which may be wrong: on a bucket there is no common clock."""
 
 
 def source_of(batch: Batch) -> Any:
-    """Return what the batch scans, as its definition tells. Raises UsageError for a batch that is no scan."""
+    """Return the source of a scan, from its definition. Raises UsageError for a batch that is not a scan."""
     if (found := _source(batch)) is None:
         raise UsageError(
-            f"batch {batch.name!r} is not a scan, its items have no cursors: see `{command('show', batch.name)}`"
+            f"batch {batch.name!r} is not a scan, so its items have no cursors: see `{command('show', batch.name)}`"
         )
     return found
 
@@ -213,7 +214,7 @@ def _source(batch: Batch) -> Any:
 
 
 def standings(store: Store, batch: Batch, partition: str | None = None) -> Iterator[Standing]:
-    """Yield every range of the scan as it stands, or the one that is named; rows that were buried are none."""
+    """Yield the present state of every partition of the scan, or of the named one; buried rows are not included."""
     source_of(batch)
     if partition is None:
         items = each_item(store, batch.id, kind=Kind.PARTITIONS)
@@ -228,7 +229,7 @@ def standings(store: Store, batch: Batch, partition: str | None = None) -> Itera
 
 
 def expected_rows(store: Store, batch: Batch) -> int | None:
-    """Return how many rows all partitions have together; None where that is not known of one."""
+    """Return how many rows all partitions have together; None if the number is unknown for one."""
     parts = (_borders(item) for item in each_item(store, batch.id, kind=Kind.PARTITIONS))
     found = [within[2] for within in parts if within is not None]
     return None if any(rows is None for rows in found) else sum(rows for rows in found if rows is not None)
@@ -240,7 +241,7 @@ def is_partition(store: Store, batch: Batch, item: StoredItem) -> bool:
 
 
 def standing_of(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
-    """Return an item as it stands that is a partition of a scan; None if it is none."""
+    """Return the present state of an item that is a partition of a scan; None if it is not one."""
     return _standing(store, batch, item) if is_partition(store, batch, item) else None
 
 
@@ -255,7 +256,8 @@ def _standing(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
 
 
 def _borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None] | None:
-    """After what a partition begins, where it ends, and about how many rows it has; None where that cannot be read."""
+    """Return the cursor before a partition, its last cursor, and its approximate number of rows; None if that cannot be
+    read."""
     try:
         plain = canonical.decode(item.payload)
     except msgspec.DecodeError:
@@ -265,7 +267,7 @@ def _borders(item: StoredItem) -> tuple[Cursor | None, Cursor | None, int | None
 
 
 def identity_of(at: Standing) -> Any:
-    """Return what the source was like when it was divided into ranges; None where it cannot tell."""
+    """Return the identity of the source when it was divided into partitions; None if it has none."""
     return canonical.decode(at.payload).get("identity")
 
 
@@ -275,7 +277,7 @@ def chunk_of(chunks: Sequence[Chunk], n: int) -> Chunk:
 
 
 def lease_of(store: Store, chunk: Chunk) -> PartitionLease:
-    """Return who holds the chunk. When it was last renewed follows from how long it was granted for."""
+    """Return the owner of the chunk. The last renewal follows from the duration of the lease."""
     if chunk.owner is None:
         return PartitionLease(
             owner=None, fence=chunk.fence, acquired_at=None, heartbeat_at=None, expires_at=None, is_live=False
@@ -291,18 +293,18 @@ def lease_of(store: Store, chunk: Chunk) -> PartitionLease:
 
 
 MISCOUNTS = "its total may leave rows out or count them twice"
-PASSES_BY = "rows may have been passed by and never handled"
+PASSES_BY = "rows may have been skipped and never handled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """What there is to know of the total of a partition."""
+    """A remark on the total of a partition."""
 
     key: Any
     act: PastCheckpoint
-    """When a person set its cursor: since then it is so."""
+    """The act of a person that set its cursor: the remark applies since then."""
     accumulates: bool
-    """False where there is no total, and rows may be left out of the work itself."""
+    """False if there is no total, and rows may be missing from the work itself."""
     text: str
 
     def __str__(self) -> str:
@@ -314,8 +316,8 @@ class Remark:
 
 
 def remarks(store: Store, batch: Batch, partition: str | None = None) -> list[Remark]:
-    """Return a remark for every partition that has one, or for the one that is named. The journal is read of those
-    only whose cursor may have been set."""
+    """Return a remark for every partition that has one, or for the named one. The journal is read only for partitions
+    whose cursor may have been set."""
     if _source(batch) is None:
         return []
     found, begun_with = [], _begun_with(store, batch)
@@ -327,19 +329,20 @@ def remarks(store: Store, batch: Batch, partition: str | None = None) -> list[Re
 
 
 def for_a_clone(found: Iterable[Remark]) -> list[dict[str, Any]]:
-    """Return what a clone is told of the totals it begins with, for its journal."""
+    """Return the remarks on the totals that a clone begins with, for its journal."""
     return [{"partition": each.key, "text": each.text} for each in found]
 
 
 def _begun_with(store: Store, batch: Batch) -> dict[str, str]:
-    """Return what was known of the totals that a clone began with, by the key of the partition."""
+    """Return the remarks on the totals that a clone began with, by the key of the partition."""
     for entry in forward(store, batch, PLANTED):
         return {canonical.key_text(each["partition"]): each["text"] for each in entry.note.get("totals", ())}
     return {}
 
 
 def _remark(store: Store, batch: Batch, at: Standing, before: str) -> Remark | None:
-    """Read the journal twice: first for the states that a person set, then for which of them it was in before."""
+    """Return the remark. The journal is read twice: first for the states that a person set, then for which of them had
+    occurred before."""
     states = {_known(past) for past in history(store, batch, at.n) if past.is_act}
     since, accumulates = _set_at(history(store, batch, at.n), at.after, states, before) if states else (None, False)
     if since is None:
@@ -361,8 +364,8 @@ def _known(past: PastCheckpoint) -> Known:
 def _set_at(
     pasts: Iterator[PastCheckpoint], begin: Cursor | None, states: set[Known], before: str
 ) -> tuple[PastCheckpoint | None, bool]:
-    """Return the act since which the total may be wrong, if there is one, and whether there is a total at all. Without
-    one, rows are passed by where the cursor is set beyond the furthest place that was walked to."""
+    """Return the act since which the total may be wrong, if any, and whether there is a total at all. Without one, rows
+    are skipped if the cursor is set beyond the furthest position that was reached."""
     since: PastCheckpoint | None = None
     known, furthest, accumulates = set[Known](), begin, False
     for past in pasts:
@@ -374,7 +377,7 @@ def _set_at(
             is_fine = _known(past) in known if accumulates else cursor.compare(place, furthest) in (0, -1)
             if is_fine or not past.cursor:
                 since = None
-            elif since is None and past.kind != IMPORTED:  # a state from elsewhere says what was handled there
+            elif since is None and past.kind != IMPORTED:  # an imported state says what was handled elsewhere
                 since = past
         if since is None:
             known |= {_known(past)} & states

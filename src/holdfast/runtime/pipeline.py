@@ -1,4 +1,4 @@
-"""A pipeline: what a user defines, and everything that can be done with it."""
+"""A pipeline: its definition, and every operation on it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -13,7 +13,7 @@ from holdfast.core.limits import END_LOOKS, UNDO_SHARE
 from holdfast.core.model import Batch
 from holdfast.core.verify import Reconciliation
 from holdfast.runtime import lookup, plan
-from holdfast.runtime.acts import Actor, ActResult
+from holdfast.runtime.acts import Actor, ActResult, actor_named, check_words
 from holdfast.runtime.define.calls import current_batch
 from holdfast.runtime.define.options import (
     Changed,
@@ -39,6 +39,7 @@ from holdfast.runtime.plan import Plan
 from holdfast.runtime.recover import Recovery, preview, recover
 from holdfast.runtime.report import lifecycle
 from holdfast.runtime.report.report import Report, Result
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.text import Duration
 from holdfast.stores import owners
 from holdfast.stores.open import capabilities_of
@@ -71,7 +72,7 @@ class Pipeline(PipelineDefinition):
             stop_beyond: int | str | None = None,
             deadline: Duration | datetime | None = None, until: Duration | datetime | None = None,
             lease: Duration = "30s", verify: Level = "quick", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, identity: Identity = "key",
+            progress: bool | Callable[[Figures], None] | None = None, identity: Identity = "key",
             changed: Changed = "refuse", undo: int | str = UNDO_SHARE,
             events: Sequence[Target] | Target = (), on_code_change: OnCodeChange | None = None,
             seal: bool = False, heartbeat: Duration | None = None,
@@ -108,8 +109,9 @@ class Pipeline(PipelineDefinition):
             undo: How many recorded outputs that no longer hold may be undone: a share such as `"100%"`, applied from
                 100 items on, or a number of items. Beyond that the run raises `hf.UndoRefused` and undoes nothing.
             executor: `"threads"`, `"processes"` or a `concurrent.futures.Executor`, for stages that name none.
-            progress: False for none, or a function that is called with the figures. The default is a bar in a terminal,
-                a line in a notebook, and lines on standard error elsewhere.
+            progress: False for none, or a function that is called with an `hf.Figures`, which has an `hf.StageFigures`
+                per stage, ten times a second and at the end. The default is a bar in a terminal, a line in a notebook,
+                and lines on standard error elsewhere.
             identity: `"key"`; `"content"`: the digest of the validated payload is the key; `"new"`: every item is new
                 each time it is read.
             changed: What to do if a known key comes with another payload: `"refuse"` the run, `"keep"` the stored one,
@@ -125,7 +127,7 @@ class Pipeline(PipelineDefinition):
         """
         if remote.in_worker():
             raise UsageError(
-                f'{self.name}.run() was called in a worker process: put it under `if __name__ == "__main__":`'
+                f'{self.name}.run() was called in a worker process: put the call under `if __name__ == "__main__":`'
             )
         options = self._options(
             batch, key, workers=workers, budget=budget, tolerate=tolerate, stop_beyond=stop_beyond, deadline=deadline,
@@ -135,7 +137,10 @@ class Pipeline(PipelineDefinition):
             allow_empty=self.allow_empty if allow_empty is None else allow_empty,
         )  # fmt: skip
         if current_batch.get() == (self.name, options.batch):
-            raise UsageError(f"batch {options.batch!r} was run by one of its own handlers: it would wait for itself")
+            raise UsageError(
+                f"batch {options.batch!r} was run from one of its own handlers, and would wait for itself: run another "
+                "batch there"
+            )
         everybody = [*self.receivers, *(receivers(events) if events else ())]
         if options.cap is not None or everybody:
             check_capabilities(capabilities_of(self._where if self._store is None else self._store), options, everybody)
@@ -158,7 +163,7 @@ class Pipeline(PipelineDefinition):
             on_code_change=on_code_change,
             undo=undo,
         )
-        Resources(self)  # what a run would refuse, its plan refuses
+        Resources(self)  # refuse what a run would refuse
         return plan.make_plan(self, options, self._items(items))
 
     def process(self, item: Any, batch: str | None = None, *, key: KeyFrom = None,
@@ -210,12 +215,12 @@ class Pipeline(PipelineDefinition):
         opened if necessary. To change the number, give a reason."""
         steer.check_total(expected)
         with self.processor(batch) as opened:
-            steer.expect(self.store, opened.batch, expected, actor=_actor(actor), reason=reason,
-                          sinks=sinks_among(self.stages))  # fmt: skip
+            steer.expect(self.store, opened.batch, expected, actor=actor_named(actor),
+                         reason=check_words(reason, "reason"), sinks=sinks_among(self.stages))  # fmt: skip
 
     def close(self, batch: str | None = None, *, reason: str = "", actor: str = "") -> None:
         """Take no new items from now on. The batch ends once those it has are settled. This cannot be undone."""
-        steer.close(self.store, self._known(batch), actor=_actor(actor), reason=reason,
+        steer.close(self.store, self._known(batch), actor=actor_named(actor), reason=check_words(reason, "reason"),
                      sinks=sinks_among(self.stages))  # fmt: skip
 
     def pause(self, batch: str | None = None, *, reason: str, actor: str = "") -> None:
@@ -252,7 +257,7 @@ class Pipeline(PipelineDefinition):
         found = self._items(items)
         if found is None:
             raise UsageError(
-                f"pipeline {self.name!r} has no source: give recover() the items, their outputs alone do not say "
+                f"pipeline {self.name!r} has no source: pass the items to recover(), because outputs alone do not show "
                 "what they were made from"
             )
         check_identity(key, identity, "keep")
@@ -262,7 +267,7 @@ class Pipeline(PipelineDefinition):
         return recover(self, found, by, batch=name, key=key, identity=identity, damaged=damaged)
 
     def _options(self, batch: str | None, key: KeyFrom, **said: Any) -> Options:
-        """Return what was said, checked; the pipeline must have something to run."""
+        """Return the checked options; the pipeline must have a stage."""
         name = check_name(batch if batch is not None else self.name, "batch")
         if not self.stages:
             raise UsageError(f"pipeline {self.name!r} has no stages: define one with @{self.name}.stage")
@@ -270,9 +275,5 @@ class Pipeline(PipelineDefinition):
 
 
 def _by(actor: str, reason: str) -> Actor:
-    """Return who acts from Python: this process, unless somebody is named."""
-    return Actor(name=_actor(actor), reason=reason)
-
-
-def _actor(actor: str) -> str:
-    return actor if actor else owners.short(owners.new_owner())
+    """Return the actor of a call from Python: this process, unless another is named."""
+    return Actor(name=actor_named(actor), reason=reason)

@@ -48,11 +48,12 @@ ORDER = list(PlannedFate)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Items of which the same would become, for the same reason."""
+    """Items that would be treated the same, for the same reason."""
 
     fate: PlannedFate
     stage: str
-    """Where they would begin; where they stand, of those that are left alone; empty where they are at the end."""
+    """The stage at which they would begin, or at which they are if they are left alone; empty if they are at the
+    end."""
     reason: Reason
     count: int
     examples: tuple[Key, ...]
@@ -122,7 +123,7 @@ class Plan(Plain):
         if self.obstacles:
             return "a run would do nothing." if self.does_nothing else "a run would be refused."
         if self.is_idle:
-            return "nothing to do: everything is settled, or in other hands."
+            return "nothing to do: everything is settled, or held by another process."
         said = {
             "run": "would run",
             "rewind": "would be rewound",
@@ -141,7 +142,7 @@ class Plan(Plain):
         if told.learned_from is None and self.so_far:
             return (f"forecast {self.so_far}",)
         if told.learned_from is None:
-            return ("forecast nothing is known yet of how long an item takes, or of what it costs",)
+            return ("forecast the time and the cost of an item are not known yet",)
         source = "" if told.learned_from == self.batch else f", as in batch {told.learned_from}"
         line = (
             f"forecast about {brief(told.seconds)} with {many(told.workers, 'worker')} "
@@ -152,7 +153,7 @@ class Plan(Plain):
 
 
 class PlanTally:
-    """Counts outlooks, with a few keys of each."""
+    """Counts planned items, with a few keys of each kind."""
 
     def __init__(self) -> None:
         self._counts: Counter[PlannedItem] = Counter()
@@ -168,7 +169,7 @@ class PlanTally:
         self._counts[outlook] += count
 
     def lacks_examples(self, outlook: PlannedItem) -> int:
-        """Return how many keys more may be shown."""
+        """Return how many more keys may be shown."""
         return EXAMPLES - len(self._examples.get(outlook, ()))
 
     def show(self, outlook: PlannedItem, keys: Sequence[Key]) -> None:
@@ -180,7 +181,7 @@ class PlanTally:
             self._examples[outlook].remove(key)
 
     def work(self, stages: int) -> dict[int, int]:
-        """Return how many items would be run at each stage."""
+        """Return how many items would run at each stage."""
         found: Counter[int] = Counter()
         for seen, count in self._counts.items():
             if seen.fate in (PlannedFate.RUN, PlannedFate.REWIND, PlannedFate.ADOPT):
@@ -201,13 +202,13 @@ GROUP = 2_000
 
 
 def make_plan(pipeline: "PipelineDefinition", options: Options, items: Iterable[Any] | None) -> Plan:
-    """Return what a run with these options would do with these items."""
+    """Return the plan of a run with these options and items."""
     store = pipeline.store_if_there()
     known = find_batch(store, options.batch) if store is not None else None
     if known is None and items is None:
         raise UsageError(
-            f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
-            "plan() some items"
+            f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: pass "
+            "items to plan()"
         )
     key, described = definition.for_run(pipeline, known, options.key, options.identity, reads_items=items is not None)
     if known is not None:
@@ -250,7 +251,7 @@ class _Planner:
         self.read_count = self.kept = self.twice = self.passed = self.looked_at = self.undone = 0
         self.reads = False
         self.example: tuple[Key, str] | None = None
-        """Of what a run would undo."""
+        """An example of an item that a run would undo."""
         self.change = self._look_at_code(described)
         with_files = any(stage.sink is not None for stage in self.stages)
         self.verifies = options.verify == "full" or (options.verify == "quick" and with_files)
@@ -258,7 +259,7 @@ class _Planner:
         self.staged = [_has_staged(stage.sink) for stage in self.stages]
 
     def _look_at_code(self, described: bytes) -> changes.StageChange | None:
-        """Return the first stage that changed, where that matters: it is run again, or it is told how many passed
+        """Return the first stage that changed, if that matters: its items run again, or the plan says how many passed
         it."""
         self.reruns = False
         self.makers: changed_code.Makers | None = None
@@ -274,7 +275,7 @@ class _Planner:
         return found.changes[0]
 
     def _goes_back_to(self, item: StoredItem) -> int | None:
-        """Return the stage that changed since an item passed it, where that is run again."""
+        """Return the stage that changed since an item passed it, if that stage runs again."""
         other = self.makers.other(item) if self.makers is not None and self.reruns else None
         return None if other is None else other.index
 
@@ -292,11 +293,11 @@ class _Planner:
                 self.passed += self.makers is not None and self.makers.other(item) is not None
 
     def _is_plainly_done(self, chunk: Chunk) -> bool:
-        """Return whether all of it is done, so that there is nothing to look at but files."""
+        """Return whether all of it is done, so that only files must be inspected."""
         return chunk.counts.done == chunk.size and self.options.verify != "full" and self.change is None
 
     def _with_bad_files(self, chunk: Chunk) -> set[ItemNo]:
-        """Return items of which a file is gone or another: the short way for what is done, which is most of it."""
+        """Return items with a missing or changed file: the quick way for finished items, which are most."""
         bad: set[ItemNo] = set()
         for lo in range(chunk.lo, chunk.hi, PAGE):
             outputs = self.store.outputs(self.batch.id, lo=lo, hi=min(lo + PAGE, chunk.hi), limit=PAGE * 64)
@@ -314,7 +315,7 @@ class _Planner:
             self.tally.show(self.done, [item.key for item in some if item.n not in bad][:wanted])
 
     def _pages(self, chunk: Chunk) -> Iterator[tuple[StoredItem, list[Output]]]:
-        """Yield every item with its outputs, as far as those are wanted."""
+        """Yield every item with its outputs, as far as those are needed."""
         wanted = self.verifies or any(self.staged)
         for lo in range(chunk.lo, chunk.hi, PAGE):
             hi = min(lo + PAGE, chunk.hi)
@@ -348,8 +349,8 @@ class _Planner:
         )  # fmt: skip
 
     def _bad(self, item: StoredItem, valid: list[Output], digests: dict[tuple[int, int], bytes]) -> int | None:
-        """Return the stage that an item would go back to. A dead letter stays where it is; what is wrong with it, and
-        what cannot be told, is told once, before the source is read."""
+        """Return the stage that an item would go back to. A dead letter stays where it is; what is wrong with it, or
+        could not be checked, is noted once, before the source is read."""
         seen = recheck.past_of(item, valid, fence=0)
         decision = self.inspector.look_over(seen, full=self.options.verify == "full", digests=digests)
         self._count_looked_at(item, decision)
@@ -365,7 +366,7 @@ class _Planner:
         return None
 
     def _count_looked_at(self, item: StoredItem, decision: Decision) -> None:
-        """Count as a run does what it would undo: all that is recorded, once, before the source is read."""
+        """Count, as a run does, what it would undo: all that is recorded, once, before the source is read."""
         if self.read_count:
             return
         self.looked_at += 1
@@ -374,7 +375,7 @@ class _Planner:
             self.example = self.example or (item.key, decision.why)
 
     def _waits(self, item: StoredItem, outputs: Sequence[Output]) -> bool:
-        """Return whether an output of its next stage was made by a run that could not record it."""
+        """Return whether a run that could not record it made an output of its next stage."""
         at = item.place.stage
         sink = self.stages[at].sink
         if sink is None or not self.staged[at]:
@@ -389,8 +390,8 @@ class _Planner:
         return found is not None
 
     def _finds(self, item: StoredItem, outputs: Sequence[Output], *, resumed: bool) -> bool:
-        """Return whether the adopter of its next stage finds an output that counts. It is asked where a run would ask
-        it, and only for a full look: it is the user's, and may take its time."""
+        """Return whether the adopter of its next stage finds an output that counts. It is called where a run would call
+        it, and only for a full inspection: it is user code, and may be slow."""
         at = item.place.stage
         asks = self.options.verify == "full" and self.stages[at].adopter is not None
         if not asks or not may_have_been_tried(item.place, resumed=resumed):
@@ -409,7 +410,7 @@ class _Planner:
     # -- what the source has ------------------------------------------------------------------------------------
 
     def read(self, source: Iterable[Any], key: Any) -> None:
-        """Compare the items of a source with what is stored, group by group."""
+        """Compare the items of a source with the stored ones, group by group."""
         options = self.options
         ingester = Ingester(self.store, self.batch, self.stages[0].input, key=key, identity=options.identity,
                             changed=options.changed, owner="plan", rerun=_never)  # fmt: skip
@@ -479,10 +480,10 @@ class _Planner:
         if refused:
             self.obstacles.append(
                 f"{many(refused, 'item')} came with another payload under a known key: "
-                'pass changed="rerun" to handle them again, or changed="keep" to keep what is stored'
+                'pass changed="rerun" to handle them again, or changed="keep" to keep the stored items'
             )
         if not self.batch.admitted and not self.read_count and not self.pipeline.allow_empty:
-            self.notes.append("the source gives no item: a run would end with 1, unless it is told allow_empty=True")
+            self.notes.append("the source gives no items: a run would end with 1, unless you pass allow_empty=True")
         elif self.reads and not self.read_count and not self.obstacles and not self.pipeline.allow_empty:
             self.notes.append(none_given(self.batch.admitted))
         self.notes += self.unclear.warnings()
@@ -501,7 +502,7 @@ class _Planner:
 def _obstacles(batch: Batch) -> list[str]:
     if batch.sealed_at is not None:
         again = f"`{reopen(batch.name)}`"
-        return [f"batch {batch.name!r} is sealed: it is finished; to continue all the same, {again}"]
+        return [f"batch {batch.name!r} is sealed: it is finished; to continue anyway, {again}"]
     return _barred(batch)
 
 
@@ -510,7 +511,7 @@ def _barred(batch: Batch) -> list[str]:
     if batch.course is BatchMode.CANCELLED:
         return [f"batch {batch.name!r} was cancelled: choose another batch name"]
     if batch.course is BatchMode.PAUSED:
-        return [f"batch {batch.name!r} is paused: call `{unpause_command(batch.name)}` first"]
+        return [f"batch {batch.name!r} is paused: run `{unpause_command(batch.name)}` first"]
     return []
 
 
@@ -518,8 +519,8 @@ def _end_in_the_way(batch: Batch, now: float) -> list[str]:
     if batch.course is BatchMode.CANCELLED or not course.has_ended(batch, now):
         return []
     text = (
-        f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless the run gives it a later end "
-        "(until=…), and what is pending would be cancelled"
+        f"batch {batch.name!r} ended at {when(batch.ends_at or 0.0)}: nothing runs unless you pass a later end "
+        "(until=…), and pending items would be cancelled"
     )
     return [text]
 

@@ -1,9 +1,9 @@
-"""A record that is lost, made again from what its outputs show.
+"""A lost store, rebuilt from the outputs of its items.
 
-The damaged file is set aside, never overwritten. The source says which items there are; every item whose output file is
-there, is whole and is valid counts as having come so far, and is recorded as recovered. How often it was tried, what it
-cost and when it was made stood in the lost record only: that is said, not invented. Outputs are never changed. A
-verifier that raises or hangs says nothing about an output: it counts, and the item is named.
+The damaged file is set aside, never overwritten. The source gives the items; an item counts as having reached a stage
+if that stage's output file exists, is whole and is valid, and is recorded as recovered. The number of attempts, the
+cost and the times were only in the lost store: they are reported as unknown, not invented. Outputs are never changed. A
+verifier that raises or hangs proves nothing about an output: the output counts, and the item is named.
 """
 
 import os
@@ -48,24 +48,24 @@ HEADER = b"SQLite format 3\0"
 SHOWN = 1000
 """So many items are named in a result; the others are counted."""
 UNKNOWN = ("attempts and errors", "money, tokens and times", "outputs of stages that keep none in files")
-"""What nobody can tell any more about an item that was recovered."""
+"""What is lost for good about a recovered item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery(Plain):
-    """What was found."""
+    """The result of a recovery."""
 
     batch: str
     items: int
     recovered: dict[str, int]
-    """Stage -> how many items have an output of it, and of no later one."""
+    """Stage -> how many items have its output as their last one."""
     pending: int
     """Items without a valid output: they run again."""
     invalid: tuple[tuple[str, str], ...]
-    """(key, why) of items whose output is there and does not count; at most a thousand are named."""
+    """(key, why) of items whose output exists and does not count; at most a thousand are named."""
     invalid_count: int
     unverified: tuple[tuple[str, str], ...]
-    """(key, why) of items that were recovered though the verifier of their output gave no answer; so many are named."""
+    """(key, why) of recovered items whose verifier gave no answer; at most a thousand are named."""
     unverified_count: int
     set_aside: tuple[str, ...]
     """Files of the damaged store, under their new names."""
@@ -73,7 +73,7 @@ class Recovery(Plain):
 
 
 def is_damaged(path: Path) -> str | None:
-    """Return why the store at a path cannot be used, or None if it can, or if there is none."""
+    """Return why the store at a path cannot be used; None if it can, or if there is none."""
     if not path.exists() and not Path(f"{filesystem.behind(path)}-wal").exists():
         return None
     try:
@@ -102,9 +102,9 @@ def _check_ours(path: Path) -> None:
 
 @contextmanager
 def set_aside(path: Path) -> Iterator[tuple[str, ...]]:
-    """Give the files of a store other names, so that a new one can be made and nothing of the old one is lost; put them
-    back if that fails. The note of its fences stays: no fence is ever given out twice. A link to the store stays as
-    well, and leads to the new one."""
+    """Rename the files of a store, so that a new one can be made and nothing of the old one is lost; if that fails,
+    rename them back. The note of its fences stays, so that no fence is issued twice. A link to the store also stays,
+    and leads to the new one."""
     path = filesystem.behind(path)
     mark = datetime.now(UTC).strftime("damaged-%Y%m%dT%H%M%S.%fZ")
     names = {Path(f"{path}{suffix}"): Path(f"{path}.{mark}{suffix}") for suffix in ("", "-wal", "-shm")}
@@ -130,12 +130,12 @@ def recover(
     damaged: Path | None = None,
     store: Store | None = None,
 ) -> Recovery:
-    """Admit the items of the source, and record how far each has come by the outputs that are there; in the pipeline's
-    own store, unless another is given. One that is damaged is set aside first."""
+    """Admit the items of the source, and record how far each has come by its existing outputs; in the pipeline's own
+    store, unless another is passed. A damaged store is renamed first."""
     if not any(stage.sink is not None for stage in pipeline.stages):
         raise UsageError(
             f"no stage of pipeline {pipeline.name!r} keeps its outputs in files: there is nothing to rebuild from; "
-            "put back a backup, or run it again"
+            "restore a backup, or run it again"
         )
     again = partial(_rebuild, pipeline, items, by, batch=batch, key=key, identity=identity)
     if damaged is None:
@@ -180,7 +180,7 @@ def _rebuild(
 def preview(
     pipeline: "PipelineDefinition", items: Iterable[Any], *, batch: str, key: KeyFrom, identity: Identity = "key"
 ) -> Recovery:
-    """Return what `recover` would find. It is done in a store that is thrown away: nothing else is written."""
+    """Return what `recover` would find. It uses a temporary store: nothing else is written."""
     path = pipeline.store_path
     if path is None or is_damaged(path) is None:
         check_absent(pipeline.store_if_there(), batch)
@@ -199,7 +199,7 @@ def check_absent(store: Store | None, batch: str) -> None:
     if found is not None and found.admitted:
         raise Refused(
             f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "
-            "rebuild; run it to continue, or give another batch name"
+            "rebuild; run it to continue, or pass another batch name"
         )
 
 
@@ -233,7 +233,7 @@ class _Finder:
         return why
 
     def _look(self, item: StoredItem, index: int) -> Change | str | None:
-        """Return the change that records an output of a stage; why it does not count; None where there is none."""
+        """Return the change that records an output of a stage; or why it does not count; None if there is none."""
         stage = self._stages[index]
         if stage.sink is None:
             return None
@@ -259,7 +259,7 @@ class _Finder:
         return f"the output of stage {stage.name!r}: {why}"
 
     def _note(self, item: StoredItem, seen: Inspection | None) -> None:
-        """Count an output whose verifier gave no answer: it has nothing against it."""
+        """Count an output whose verifier gave no answer: there is no objection to it."""
         if seen is None or not isinstance(seen.error, CheckFailed):
             return
         self.unverified_count += 1

@@ -9,17 +9,21 @@ from shlex import quote
 from holdfast.core.errors import UsageError
 
 WIDE = Context(prec=60)
-"""Never the context of the program we run in, which may round at six digits."""
+"""Used instead of the context of the calling program, which may round at six digits."""
+
+GOOD, BAD, CARE, FAINT, HEAD = "color(28)", "bold color(196)", "color(130)", "dim", "bold"
+"""Styles of text: fine, wrong, needs attention, of less interest, a heading. The colors are readable on light and dark
+backgrounds, and the words beside them mean the same without color."""
 
 
 def many(count: int, noun: str, plural: str = "") -> str:
-    """`1 item`, `2 items`; the plural of what takes no s is passed, too."""
+    """Return a count with its noun: `1 item`, `2 items`; pass an irregular plural."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural if plural else f'{noun}s'}"
 
 
 def printable(text: str) -> str:
-    """Return the text with everything that is not printed shown as an escape; line ends and tabs stay. What comes from
-    outside cannot give orders to a terminal then."""
+    """Return the text with unprintable characters escaped, except line ends and tabs, so that text from outside cannot
+    control a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -28,13 +32,13 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """Return the text without line ends, cut where it is long."""
+    """Return the text without line ends, cut at a limit."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def usd(value: Decimal | None) -> str:
-    """Money: cents, and more digits where it has a few more, or where cents say nothing."""
+    """Return money in cents, with more digits if it has a few more, or if it is below ten cents."""
     if value is None:
         return "-"
     if value == value.quantize(Decimal("0.0001"), context=WIDE) != value.quantize(Decimal("0.01"), context=WIDE):
@@ -58,12 +62,12 @@ def seconds(value: Duration, what: str = "duration") -> float:
     else:
         raise UsageError(f"{what}={value!r}: write a time such as '30s', '15m' or '1h30m', or a number of seconds")
     if not 0 <= found < 1e10:
-        raise UsageError(f"{what}={value!r}: a time is 0 or more and finite")
+        raise UsageError(f"{what}={value!r}: it must be finite and not negative")
     return found
 
 
 def moment(value: Duration | datetime, what: str = "deadline") -> float:
-    """Return when a deadline ends, on the monotonic clock: after a duration, or at a moment with a time zone."""
+    """Return when a deadline ends, on the monotonic clock: after a duration, or at a time with a time zone."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(f"{what}={value.isoformat()} has no time zone: add one, as in 2026-12-01T06:00+00:00")
@@ -90,12 +94,12 @@ def brief(value: float) -> str:
 
 
 def when(at: float) -> str:
-    """Return a moment for people, in UTC."""
+    """Return a time for people, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def to_the_millisecond(at: float) -> str:
-    """Return a moment of an event, in UTC."""
+    """Return the time of an event, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
@@ -127,7 +131,7 @@ _OPTION = {"usd": "budget"}
 
 
 def as_options(text: str) -> str:
-    """Return a text in which arguments of `run` are called as options of the command."""
+    """Return a text with arguments of `run` spelled as options of the command."""
     begins = next((found for each in (_REFUSED, _BUILT, _AMOUNT) if (found := each.match(text))), None)
     head, rest = ("", text) if begins is None else (_option(begins["name"], begins["value"]), text[begins.end() :])
     return head + _REMEDY.sub(_spelled, rest)
@@ -149,8 +153,7 @@ def _option(name: str, value: str) -> str:
 
 
 def command(verb: str, batch: str, key: object = None, options: str = "") -> str:
-    """Return a command that can be pasted, whatever the batch and the item are called: a key such as `--all` follows
-    the options, where it is taken for a key."""
+    """Return a command that can be pasted, for any name of a batch or item: a key such as `--all` is put after `--`."""
     names = [quote(batch), *([] if key is None else [quote(str(key))])]
     if any(name.lstrip("'").startswith("-") for name in names):
         return " ".join(["holdfast", verb, *([options] if options else []), "--", *names])
@@ -168,12 +171,12 @@ def reopen(batch: str) -> str:
 
 
 def naming_store(text: str, store: str) -> str:
-    """Return a text in which every suggested command names that store."""
+    """Return a text with that store added to every suggested command."""
     if "holdfast " not in text:
         return text
     return _COMMAND.sub(lambda found: f"{found.group()} --store {quote(store)}", text)
 
 
 def in_utc(at: float) -> str:
-    """Return a moment for people and for the journal."""
+    """Return a time for people and for the journal."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds" if at % 1 else "seconds")

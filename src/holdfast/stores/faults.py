@@ -1,4 +1,4 @@
-"""Named points at every durable step, where a test may kill, stop or fail the process. Free when nothing is armed.
+"""Named points at every durable step, where a test may kill, stop or fail the process. They cost nothing when unarmed.
 
 `HOLDFAST_FAULT="commit.written:3:kill"` arms the third time the point is reached, in any process that inherits the
 variable. Modes: `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself), `raise` (an OSError with EIO).
@@ -22,8 +22,8 @@ POINTS: dict[str, str] = {
     "claim.written": "the grant is written, the transaction is open",
     "claim.after": "the grant is durable, the worker does not know it yet",
     "stage.before": "the handler is about to run",
-    "stage.after": "the handler has answered, nothing is recorded",
-    "sink.temp": "the output stands in a temporary file, not yet synced",
+    "stage.after": "the handler has returned, nothing is recorded",
+    "sink.temp": "the output is in a temporary file, not yet synced",
     "sink.staged": "the staged output is durable, the commit is not",
     "commit.before": "outcomes are settled, nothing is written",
     "commit.begun": "the transaction is open, nothing is written in it",
@@ -37,7 +37,7 @@ POINTS: dict[str, str] = {
     "act.before": "an operator's act is decided, nothing is written",
     "act.written": "the act is written, the transaction is open",
     "act.after": "the act is durable, the caller does not know it yet",
-    "amend.before": "a batch is about to be changed as a whole, nothing is written",
+    "amend.before": "a batch is about to be amended, nothing is written",
     "steer.written": "the new course is written, the transaction is open",
     "steer.after": "the new course is durable, the caller does not know it yet",
     "seal.before": "a batch is about to be sealed",
@@ -45,14 +45,14 @@ POINTS: dict[str, str] = {
     "seal.after": "the seal is durable, the caller does not know it yet",
     "reopen.written": "the seal is lifted, the transaction is open",
     "reopen.after": "the batch is open again",
-    "delivered.written": "how far a receiver is stands written, the transaction is open",
-    "delivered.after": "how far a receiver is, is durable",
+    "delivered.written": "the position of a receiver is written, the transaction is open",
+    "delivered.after": "the position of a receiver is durable",
     "note.written": "an entry of the batch is written, the transaction is open",
     "note.after": "an entry of the batch is durable",
     "migrate.statement": "one statement of a migration has run",
     "migrate.after": "a migration is durable",
-    "bucket.sealing": "a seal on a bucket has begun, no chunk carries it",
-    "bucket.staged": "an object of a directory bucket stands in a temporary file, synced",
+    "bucket.sealing": "a seal on a bucket has begun, no chunk has it yet",
+    "bucket.staged": "an object of a directory bucket is in a temporary file, synced",
     "bucket.named": "the object has its name, the folder is not synced",
     "bucket.durable": "the object is durable under its name",
 }
@@ -63,11 +63,11 @@ AMENDMENTS = {"opened": "open_batch", "steered": "steer", "sealed": "seal", "reo
 NOTE = "note"
 
 Hook = Callable[[str], object]
-unarmed: Hook = len  # of the calls that change nothing, the cheapest
+unarmed: Hook = len  # the cheapest call without an effect
 
 reach: Hook = unarmed
-"""Called as `faults.reach("commit.before")` at a durable step: it does nothing unless a test has armed something. A
-loop that passes points very often asks once whether it is anything but `unarmed`."""
+"""Called as `faults.reach("commit.before")` at a durable step; does nothing unless a test has armed it. A loop that
+passes points very often checks once whether it is `unarmed`."""
 
 
 def arm(hook: Hook | None) -> None:
@@ -78,7 +78,7 @@ def arm(hook: Hook | None) -> None:
 
 @contextmanager
 def overheard(hook: Hook) -> Iterator[None]:
-    """Call `hook(point)`, too, at every point that is reached meanwhile."""
+    """Call `hook(point)` as well at every point that is reached in this context."""
     before = reach
 
     def both(point: str) -> None:
@@ -118,7 +118,7 @@ def _strike(point: str, mode: str) -> None:
     if mode == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif mode == "stop":
-        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # to the process, this thread would run on a little
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # os.kill would let this thread run a bit longer
     else:
         raise OSError(errno.EIO, f"injected at {point}")
 

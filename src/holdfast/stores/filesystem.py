@@ -1,4 +1,4 @@
-"""What kind of file system a path is on: SQLite's WAL needs shared memory, which network file systems do not give."""
+"""The kind of file system a path is on: SQLite's WAL needs shared memory, which network file systems do not provide."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ NO_PLACE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
     errno.ENOTSUP, errno.ENXIO, errno.ENODEV,
 })  # fmt: skip
-"""What the system says of a place where there will never be a file."""
+"""Errors for a path at which a file can never exist."""
 
 
 def kind_of(path: Path) -> str:
-    """Return the type of the file system that holds the path (or its nearest existing parent); `unknown` where
+    """Return the type of the file system that holds the path (or its nearest existing parent); `unknown` if
     unreadable."""
     target = behind(path).absolute()
     while not is_there(target) and target != target.parent:
@@ -33,14 +33,14 @@ def kind_of(path: Path) -> str:
 
 
 def behind(path: Path) -> Path:
-    """Return the file that a link leads to, there or not; any other path as it is. SQLite keeps what belongs to a file
-    beside the file, not beside a link to it."""
-    is_link = os.path.islink(path)  # noqa: PTH114 - that of a Path raises where a folder may not be entered
+    """Return the file that a link leads to, whether it exists or not; any other path unchanged. SQLite keeps its
+    companion files beside the file, not beside a link to it."""
+    is_link = os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises if a folder may not be entered
     return Path(os.path.realpath(path)) if is_link else path
 
 
 def network_of(path: Path) -> str:
-    """Return the type of the file system that holds the path, where it is one over a network; else nothing."""
+    """Return the type of the file system that holds the path if it is a network file system; else an empty text."""
     kind = kind_of(path)
     return kind if is_network(kind) else ""
 

@@ -1,6 +1,6 @@
 """The reference store: the contract as plain Python, in one process, for tests, simulation and reading.
 
-Every verb is atomic under one lock and nothing is durable. Where this store and another disagree, this one is right.
+Every verb is atomic under one lock and nothing is durable. If this store and another disagree, this one is right.
 """
 
 import threading
@@ -71,11 +71,11 @@ class MemoryStore:
         self._delivered: dict[str, int] = {}
 
     def mark(self, batch: BatchId) -> int | None:
-        """There is no other handle."""
+        """Return None: there is no other handle."""
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     # -- batches ------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,8 @@ class MemoryStore:
         return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
 
     def _claimable(self, want: ClaimRequest, now: float) -> Chunk | None:
-        """Return what is free or expired, waiting chunks first; failing that, what a dead process holds."""
+        """Return the first free or expired chunk, waiting chunks first; if there is none, one that a dead process
+        holds."""
         if want.only is not None:
             chunks = [chunk_of(self, want.batch, want.only)]
         else:
@@ -239,7 +240,8 @@ class MemoryStore:
         return lease.first(free)
 
     def _affordable(self, want: ClaimRequest, now: float) -> int | None:
-        """Return what a grant that ended without a release had set aside is free again: its owner spends no more."""
+        """Return how many items the budget covers. Money reserved by a grant that ended without a release is free
+        again: its owner spends no more."""
         if want.cap is None:
             return None
         chunks = self.chunks(want.batch)
@@ -307,8 +309,7 @@ class MemoryStore:
         return settle.guard_of(chunk, sealed=self._batches[chunk.batch].sealed_at is not None)
 
     def _advanced(self, commits: Sequence[Commit]) -> list[tuple[Commit, Chunk]]:
-        """Return every commit with its chunk as it will be, one after the other: nothing is written if one makes no
-        sense."""
+        """Return every commit with its chunk after it, in sequence: nothing is written if one is invalid."""
         chunks, found = dict[ChunkId, Chunk](), list[tuple[Commit, Chunk]]()
         for commit in commits:
             chunk = chunks.get(commit.chunk, self._chunks[commit.chunk])
@@ -359,7 +360,7 @@ class MemoryStore:
             return changed
 
     def _was_done(self, act: Act, chunks: list[Chunk]) -> bool:
-        """Return whether its id is in the chains of the chunks, or of those that they were cut from."""
+        """Return whether the id of the act is in the chains of the chunks, or of those that they were cut from."""
         every = self.chunks(act.batch)
         chains = {before.id for chunk in chunks for before in lineage(every, chunk.lo)}
         entries = (entry for chain in chains for entry in self._entries.get(chain, []))
@@ -404,7 +405,7 @@ class MemoryStore:
     # -- helpers ------------------------------------------------------------------------------------------------
 
     def _place(self, batch: BatchId, n: ItemNo) -> ItemState:
-        """Return the stored place, or where the outputs say the item stands."""
+        """Return the stored place, or the one that follows from the outputs."""
         place = self._places.get((batch, n))
         if place is not None:
             return place

@@ -1,7 +1,7 @@
-"""From what a user writes as `store=` to a store; only the kind that is named is loaded.
+"""The way from a `store=` argument to a store; only the requested kind is imported.
 
-A package may bring stores of its own: an entry point of the group `holdfast.stores`, whose name is a scheme, names a
-function that takes the whole URL and `must_exist`, and returns the open store. Schemes of ours cannot be taken.
+A package may provide its own stores: an entry point in the group `holdfast.stores`, whose name is a scheme, names a
+function that takes the whole URL and `must_exist`, and returns the open store. It cannot replace our own schemes.
 """
 
 import os
@@ -21,7 +21,8 @@ GROUP = "holdfast.stores"
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
 OWN = ("sqlite", "memory", base.FILE, *base.SCHEMES)
 Factory = Callable[..., Store]
-"""What an entry point names: `factory(url, must_exist=False)`. Its `capabilities` are told without opening anything."""
+"""The function of an entry point: `factory(url, must_exist=False)`. Its `capabilities` are read without opening a
+store."""
 
 
 def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
@@ -41,7 +42,7 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
         return MemoryStore()
     if must_exist and not filesystem.is_there(path):
         if filesystem.is_there(path.parent) and not os.access(path.parent, os.X_OK):
-            raise UsageError(f"{path.parent} may not be read by this user: run as the user that owns the store")
+            raise UsageError(f"{path.parent} cannot be read by this user: run as the user that owns the store")
         raise UsageError(
             f"there is no store at {path}: run a pipeline first, or name another with --store or $HOLDFAST_STORE"
         )
@@ -51,21 +52,21 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
 
 
 def preload(where: "str | Path | Store | None" = None) -> None:
-    """Load what a store in a file needs, without opening it: a run does not wait for imports then."""
+    """Import what a store in a file needs without opening it, so that a run does not wait for imports."""
     where = named(where)
     if isinstance(where, Path) or (isinstance(where, str) and (":" not in where or where.startswith("sqlite:"))):
-        import holdfast.stores.sqlite  # noqa: F401 - it is there from now on
+        import holdfast.stores.sqlite  # noqa: F401 - imported for later use
 
 
 def path_of(where: "str | Path | Store | None" = None) -> Path | None:
-    """Return the file in which a store is or would be; None where it is in memory, in a bucket, or open already."""
+    """Return the file of a store, existing or not; None if it is in memory, in a bucket, or already open."""
     where = named(where)
     is_file = isinstance(where, str | Path) and not is_bucket(where) and _factory_of(str(where)) is None
     return _path(str(where)) if is_file else None
 
 
 def is_there(where: "str | Path | Store | None" = None) -> bool:
-    """Return whether there is a store to be opened; nothing is made."""
+    """Return whether a store exists there; nothing is created."""
     where = named(where)
     if not isinstance(where, str | Path):
         return True
@@ -78,10 +79,10 @@ def is_there(where: "str | Path | Store | None" = None) -> bool:
 
 
 def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
-    """Return what a store can do, told without opening it."""
+    """Return the capabilities of a store without opening it."""
     where = named(where)
     if not isinstance(where, str | Path):
-        return getattr(where, "capabilities", Capabilities())  # a store of somebody else may be older than the word
+        return getattr(where, "capabilities", Capabilities())  # a third-party store may predate the attribute
     if not is_bucket(where):
         return getattr(_factory_of(str(where)), "capabilities", Capabilities())
     from holdfast.stores.bucket.store import CAPABILITIES
@@ -90,18 +91,18 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
 
 
 def is_bucket(where: "str | Path | Store | None" = None) -> bool:
-    """Return whether a store is named that is in a bucket, or in a directory that is used like one."""
+    """Return whether the store is in a bucket, or in a directory that is used like one."""
     where = named(where)
     return isinstance(where, str) and base.is_place(where)
 
 
 def bucket_at(url: str) -> Bucket:
-    """Return the bucket of a URL; nothing is asked of it yet."""
+    """Return the bucket of a URL, without contacting it."""
     place = base.place_of(url)
     if place.scheme == base.FILE:
         if kind := filesystem.network_of(Path(place.path)):
             raise Refused(
-                f"{url} is on a network file system ({kind}), where locks of other hosts may not be seen: put it on a "
+                f"{url} is on a network file system ({kind}), where locks of other hosts may be invisible: put it on a "
                 "local disk, or in a bucket"
             )
         from holdfast.stores.buckets.local import LocalBucket
@@ -130,7 +131,8 @@ def _is_in_bucket(bucket: Bucket) -> bool:
 
 
 def _factory_of(where: str) -> Factory | None:
-    """Return what an installed package opens stores of that scheme with; None for a path, and for schemes of ours."""
+    """Return the function with which an installed package opens stores of that scheme; None for a path or our
+    schemes."""
     scheme, colon, _ = where.partition(":")
     if not colon or scheme in OWN or SCHEME.fullmatch(scheme) is None:
         return None
@@ -171,7 +173,7 @@ def _path(text: str) -> Path | None:
         raise UsageError(
             f"store {scheme}:… is not known to this version of Holdfast: name a file, for example {DEFAULT}, or "
             "a place in a bucket: s3://…, az://…, gs://…, or file:///… for a directory; or install a package that "
-            "brings such stores"
+            "provides such stores"
         )
     return _of_sqlite(rest) if scheme == "sqlite" and colon else _file(text)
 
@@ -184,14 +186,15 @@ def _file(text: str) -> Path:
         if b"\0" in os.fsencode(text):
             raise ValueError("it contains a NUL")
         return Path(text).expanduser()
-    except (ValueError, RuntimeError) as error:  # the second of a user that is not known
+    except (ValueError, RuntimeError) as error:  # RuntimeError: the home of an unknown user
         raise UsageError(f"store {text!r} is not the name of a file: {error}; name one, such as {DEFAULT}") from None
 
 
 def _of_sqlite(rest: str) -> Path:
-    """Return the file of a `sqlite:` URL, read as everywhere in Python: `sqlite:///state.db` is in this folder, and
-    `sqlite:////srv/state.db` is a whole path. It used to mean `/state.db`: where only that is there, nobody guesses."""
-    if "?" in rest or (rest.startswith("//") and not rest.startswith("///")):  # a password, perhaps
+    """Return the file of a `sqlite:` URL, as elsewhere in Python: `sqlite:///state.db` is in this folder,
+    `sqlite:////srv/state.db` is an absolute path. The first form used to mean `/state.db`: if only that file exists,
+    refuse to guess."""
+    if "?" in rest or (rest.startswith("//") and not rest.startswith("///")):  # it may contain a password
         raise UsageError(
             "store sqlite:… takes no user, host or options: write sqlite:///state.db for a file in this folder, "
             "or sqlite:////srv/state.db for a whole path"
@@ -201,7 +204,7 @@ def _of_sqlite(rest: str) -> Path:
     path, before = _file(rest[3:]), Path(rest[2:])
     if not path.is_absolute() and filesystem.is_there(before) and not filesystem.is_there(path):
         raise Refused(
-            f"store sqlite:{rest} means {path} in this folder, which is not there; {before} is there, which it used to "
+            f"store sqlite:{rest} means {path} in this folder, which does not exist; {before} exists, which it used to "
             f"mean: write sqlite:///{before} for that one, or {path} for a new one here"
         )
     return path

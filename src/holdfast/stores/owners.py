@@ -1,7 +1,7 @@
-"""Who holds a lease: a process, named so that another process on the same host can tell whether it still lives.
+"""Owners of leases: processes, named so that another process on the same host can tell whether one is still alive.
 
-The name is `host/boot/pid-namespace/pid/start/nonce`. A process is known to be dead only when boot and namespace are
-ours and no process has that pid and that start time; of all others nothing is known, and only the clock decides.
+The name is `host/boot/pid-namespace/pid/start/nonce`. A process is known to be dead only if boot and namespace are ours
+and no process has that pid and start time; of all others nothing is known, and only the clock decides.
 """
 
 import os
@@ -17,7 +17,7 @@ IsDead = Callable[[str], bool]
 
 
 def new_owner() -> str:
-    """Return a name for this process, never used before."""
+    """Return a new, unique name for this process."""
     return "/".join(
         [_host(), _boot(), _namespace(), str(os.getpid()), _start_of(os.getpid()) or "?", secrets.token_hex(4)]
     )
@@ -35,12 +35,12 @@ def is_dead(owner: str) -> bool:
 
 
 def is_live(chunk: Chunk, now: float, is_dead: IsDead = is_dead) -> bool:
-    """Return whether somebody holds the chunk: under a lease that has not ended, in a process not known to be dead."""
+    """Return whether the chunk has a live owner: its lease has not ended, and its process is not known to be dead."""
     return chunk.owner is not None and chunk.expires >= now and not is_dead(chunk.owner)
 
 
 def short(owner: str) -> str:
-    """Return the owner for people: host and pid."""
+    """Return the short form of an owner for people: host and pid."""
     parts = owner.split("/")
     return f"{parts[0]} pid {parts[3]}" if len(parts) == 6 else owner
 
@@ -67,7 +67,7 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """Return the start time of a running process in clock ticks; None when there is none, or it is a zombie."""
+    """Return the start time of a running process in clock ticks; None if there is none, or it is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:

@@ -1,4 +1,5 @@
-"""Which keys of a source came before, in a file of no name that is gone with whoever asked: memory stays flat."""
+"""The keys of a source that have come before, in an unnamed file that disappears with its process: memory stays
+flat."""
 
 from array import array
 from collections.abc import Sequence
@@ -10,11 +11,11 @@ from holdfast.core.canonical import digest, key_text
 from holdfast.core.model import NewItem
 
 KeySight = Literal["new", "same", "other"]
-"""The first of its key; one that came before, with the same payload; one that came with another."""
+"""The first item of its key; one that came before with the same payload; one that came with a different payload."""
 
 
 class SeenKeys:
-    """Tells items of a source apart by 63 bits of a digest of their keys, and of keys and payloads."""
+    """The items of a source, identified by 63 bits of a digest of their keys, and of keys and payloads."""
 
     def __init__(self) -> None:
         self._db = apsw.Connection("")
@@ -28,7 +29,7 @@ class SeenKeys:
             self._db.execute(statement).fetchall()
 
     def look(self, items: Sequence[NewItem]) -> list[KeySight]:
-        """Return one for each item; from now on they are seen."""
+        """Return one result for each item, and remember the items."""
         if not items:
             return []
         keys = [_number(b"key", item, b"") for item in items]

@@ -1,8 +1,8 @@
-"""For tests of Holdfast, and of what is built on it: a clock, the suite every store passes, a simulator.
+"""Tools for tests of Holdfast and of software built on it: a clock, the suite for stores, a simulator.
 
-The names below need nothing but Holdfast. Two more modules need what tests are run with: `holdfast.testing.conformance`
-(pytest) has the checks that every store passes, `holdfast.testing.comparison` (hypothesis) holds a store against the
-memory store. How to prove a store of your own is told in docs/stores.md.
+The names below need nothing but Holdfast. Two more modules need test libraries: `holdfast.testing.conformance` (pytest)
+has the checks that every store must pass, `holdfast.testing.comparison` (hypothesis) compares a store with the memory
+store. docs/stores.md describes how to test your own store.
 """
 
 from holdfast.stores import faults
@@ -30,5 +30,5 @@ __all__ = [
 
 
 def reach(point: str) -> None:
-    """Tell whatever is armed that a store of your own came to a fault point."""
+    """Call the armed hook, if any, at a fault point of your own store."""
     faults.reach(point)

@@ -1,11 +1,11 @@
-"""A clock that stands still until it is told to move: tests say `clock.advance(31)` and never sleep."""
+"""A clock that moves only on request: tests call `clock.advance(31)` and never sleep."""
 
 START = 1_700_000_000.0
-"""When manual clocks begin: a moment in 2023, so that no time of day is ever 0."""
+"""The initial time of manual clocks: a moment in 2023, so that no time is ever 0."""
 
 
 class ManualClock:
-    """Give it to a store as its `clock`."""
+    """A clock to pass to a store as its `clock`."""
 
     def __init__(self, start: float = START) -> None:
         self.now = start

@@ -1,12 +1,12 @@
-"""A store against the memory store: the same random calls, the same answers, after every one of them.
+"""A comparison of a store with the memory store: the same random calls must give the same answers after each call.
 
     from holdfast.testing.comparison import comparison
 
     TestMyStore = comparison(lambda place, clock, is_dead: MyStore(place, clock=clock, is_dead=is_dead)).TestCase
 
-The machine does what workers, ingesters and operators do, rightly and wrongly: commits under stale fences and
-versions, commits sent twice, acts on what has moved on since. Because every entry of the journal is chained, equal
-heads mean that all that was ever written is equal, byte for byte.
+The machine does what workers, ingesters and operators do, correctly and incorrectly: commits under stale fences and
+versions, commits sent twice, acts on items that have moved since. Because every entry of the journal is chained, equal
+heads mean that everything ever written is equal, byte for byte.
 """
 
 import tempfile
@@ -53,7 +53,7 @@ from holdfast.testing.replay import compare, replay
 
 STAGES = 2
 LATE = 60
-"""A batch is not cancelled before so many ids were given out: nothing much happens after."""
+"""A batch is not cancelled before this many ids were used, because little happens afterwards."""
 POLICIES = [Policy(attempts=2), Policy(attempts=3, money=20)]
 DEFINITIONS = [canonical.encode({"stages": ["a", "b"], "edition": edition}) for edition in range(2)]
 OWNERS = st.sampled_from(["ann", "bob", "cid"])
@@ -79,15 +79,15 @@ class Comparison(RuleBasedStateMachine):
         self.memory, self.other = MemoryStore(**named), type(self).make_store(Path(self.place.name), **named)
         self.batch = self.both(lambda store: store.open_batch("book", "pages", DEFINITIONS[0], actor="ann")).id
         self.held: list[tuple[Claim, int]] = []
-        """Claims with the version their holder believes in; some were lost long ago."""
+        """Claims with the version that their holder expects; some were lost long ago."""
         self.sent: list[Commit] = []
         self.decided: list[Change] = []
         self.ids = 0
 
     def both(self, call: Callable[[Store], Any]) -> Any:
-        """Call both stores; they must answer alike, or refuse alike."""
+        """Call both stores; they must give the same answer, or both refuse."""
         wanted, answer = _answer(call, self.memory), _answer(call, self.other)
-        assert answer == wanted, f"answered {answer!r}, the memory store {wanted!r}"
+        assert answer == wanted, f"answered {answer!r}, but the memory store {wanted!r}"
         return answer
 
     def new_id(self) -> bytes:
@@ -138,7 +138,7 @@ class Comparison(RuleBasedStateMachine):
     @rule(owner=OWNERS, count=st.sampled_from([None, 1, 3]), share=st.sampled_from([None, 0.2]),
           only=st.sampled_from([None, 0, 2, 5, 99]))  # fmt: skip
     def claim_with_care(self, owner: str, count: int | None, share: float | None, only: int | None) -> None:
-        """Within a tolerance, or one item only."""
+        """Claim within a tolerance, or one item only."""
         tolerance = DeadLimit(count=count, share=share)
         n = None if only is None else ItemNo(only)
         self._claim(ClaimRequest(batch=self.batch, owner=owner, limit=2, seconds=30.0, tolerance=tolerance, only=n))
@@ -150,7 +150,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(data=st.data(), owner=OWNERS, limit=st.integers(2, 9), wait=WAITS)
     def work_through(self, data: st.DataObject, owner: str, limit: int, wait: float) -> None:
-        """Claim, settle what is there, release."""
+        """Claim, settle all items, release."""
         before = len(self.held)
         self.claim(owner, limit, None, 0)
         if len(self.held) > before:
@@ -159,7 +159,7 @@ class Comparison(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data(), release=st.booleans(), wait=WAITS, slip=st.sampled_from([0, 0, 0, 0, 1, -1]))
     def work(self, data: st.DataObject, release: bool, wait: float, slip: int) -> None:
-        """Settle some items of one or two claims and commit them together, some under a version that is not theirs."""
+        """Settle some items of one or two claims and commit them together, some under a wrong version."""
         recent = range(max(0, len(self.held) - 5), len(self.held))
         chosen = data.draw(st.lists(st.sampled_from(recent), min_size=1, max_size=2, unique=True))
         self._write(chosen, [self._commit(data, at, release=release, wait=wait, slip=slip) for at in chosen])
@@ -180,7 +180,8 @@ class Comparison(RuleBasedStateMachine):
         drawn = []
         for item in items:
             fate = data.draw(FATES)
-            # The checkpoint at the end of a range belongs to the attempt that came there; any other puts it behind.
+            # The checkpoint at the end of a partition belongs to the attempt that reached it; any other clears earlier
+            # attempts.
             comes_further = fate != "done" and any(item is each.item for each in reached)
             drawn.append(_outcome(further(item) if comes_further else item, fate))
         outcomes = [outcome for outcome in drawn if outcome is not None]
@@ -213,7 +214,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(data=st.data(), seize=st.booleans(), at_once=st.booleans())
     def act(self, data: st.DataObject, seize: bool, at_once: bool) -> None:
-        """Decide on some items as they stand now; do it, or do what was decided some time ago."""
+        """Decide on some items in their current state; do it, or do something decided earlier."""
         decided = [change for row in self.memory.items(self.batch) if (change := _change(data, row)) is not None]
         chosen = (
             decided if at_once or not self.decided else data.draw(st.lists(st.sampled_from(self.decided), max_size=4))
@@ -284,7 +285,7 @@ class Comparison(RuleBasedStateMachine):
 
 
 def comparison(make_store: MakeStore) -> type[Comparison]:
-    """Return the machine for a store; its `TestCase` is what pytest runs, `TestCase.settings` how much."""
+    """Return the machine for a store; pytest runs its `TestCase`, and `TestCase.settings` sets how much."""
     return type("StoreComparison", (Comparison,), {"make_store": staticmethod(make_store)})
 
 

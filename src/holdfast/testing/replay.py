@@ -1,9 +1,9 @@
-"""A batch told again from its journal alone, every rule checked on the way.
+"""A replay of a batch from its journal alone, checking every rule.
 
-`replay(store, batch)` walks the chain of the batch, then the chains of its chunks, each after the chunk it was cut
-from. It knows nothing but the entries: what became of every item, who held what under which fence, what was spent.
-`compare` then holds the story against what the store says of its items, chunks and outputs. So a change without an
-entry, an entry without a change, a link that is missing and a rule that was broken all end in `Violation`.
+`replay(store, batch)` reads the chain of the batch, then the chains of its chunks, each after the chunk it was cut
+from. It uses only the entries: what happened to every item, which owner held which chunk under which fence, what was
+spent. `compare` then compares the result with the items, chunks and outputs in the store. A change without an entry, an
+entry without a change, a missing link and a broken rule all raise `Violation`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from holdfast.stores.base import Store
 __all__ = ["EVERYTHING", "Story", "Violation", "compare", "replay"]
 EVERYTHING = 1 << 30
 OF_BATCH = ("ingested", "steered", "sealed", "reopened")
-"""What changes a batch as a whole; anybody may note other things in its chain."""
+"""Kinds of entries that change a batch as a whole; other notes in its chain are ignored."""
 
 
 class Violation(AssertionError):
@@ -29,7 +29,7 @@ class Violation(AssertionError):
 
 
 class Told(msgspec.Struct):
-    """One item as the journal tells it."""
+    """One item according to the journal."""
 
     stage: int = 0
     state: State = State.PENDING
@@ -40,19 +40,19 @@ class Told(msgspec.Struct):
     spent: int = 0
     requeues: int = 0
     rewinds: int | None = 0
-    """None after an act of which nobody can tell whether it was a rewind."""
+    """None after an act that may or may not have been a rewind."""
     position: journal.Position | None = None
-    """How far it has been read, where it is a range of a source."""
+    """How far it has been read, if it is a partition of a source."""
 
 
 class Link(msgspec.Struct):
-    """One chunk as the journal tells it."""
+    """One chunk according to the journal."""
 
     id: int
     lo: int
     hi: int
     start: bytes
-    """What its first entry links to."""
+    """The hash that its first entry links to."""
     fence: int = 0
     owner: str | None = None
     blame: int = 0
@@ -65,37 +65,37 @@ class Link(msgspec.Struct):
 
 
 class Story(msgspec.Struct):
-    """What the journal of one batch says."""
+    """The content of the journal of one batch."""
 
     items: dict[int, Told]
     links: dict[int, Link]
     advanced: dict[tuple[int, int, int], int]
-    """(item, stage, epoch) -> how often its success was told."""
+    """(item, stage, epoch) -> how often its success was recorded."""
     attempts: dict[tuple[int, int, int], int]
-    """(item, stage, epoch) -> attempts that were told, the successful one included."""
+    """(item, stage, epoch) -> recorded attempts, including the successful one."""
     spends: list[journal.Spend]
     given: set[tuple[int, int]]
-    """(item, epoch) of outputs that a person gave."""
+    """(item, epoch) of outputs that an operator supplied."""
     waits: list[tuple[int, journal.Attempted, float]]
-    """(chunk, attempt, when) of everything that waits."""
+    """(chunk, attempt, time) of every wait."""
     adopted: set[tuple[int, int, int]]
-    """(item, stage, epoch) of what was found, not made."""
+    """(item, stage, epoch) of outputs that were adopted."""
     buried: list[int]
     """Items, as often as they were buried."""
     acted: list[tuple[str, bytes, int]]
-    """(kind, act, item) of everything that was done to items outside of a lease."""
+    """(kind, act, item) of every change of items outside of a lease."""
     positions: list[tuple[int, int, int]]
     """(item, epoch, rows) of every checkpoint that an owner wrote, chunk by chunk."""
     seals: int = 0
 
 
 def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
-    """Return the story of a batch; raises Violation or ChainBroken where it cannot be true."""
+    """Return the story of a batch; raise Violation or ChainBroken if it is inconsistent."""
     return _Teller(store, _batch(store, batch), policies).tell()
 
 
 def compare(store: Store, batch: BatchId, story: Story) -> None:
-    """Hold the story against what the store says."""
+    """Compare the story with the content of the store."""
     for row in store.items(batch, limit=EVERYTHING):
         told, place = story.items[row.n], row.place
         same = (told.stage, told.state, told.epoch, told.attempt, told.requeues) == (
@@ -106,9 +106,9 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
             place.requeues,
         ) and told.rewinds in (None, place.rewinds)
         if not same:
-            raise Violation(f"item {row.n} stands at {place}, its journal says {told}")
+            raise Violation(f"item {row.n} is at {place}, but its journal says {told}")
     if len(story.items) != _batch(store, batch).admitted:
-        raise Violation("the journal does not tell of every item")
+        raise Violation("the journal does not cover every item")
     chunks = store.chunks(batch)
     _check_ranges(chunks, len(story.items))
     for chunk in chunks:
@@ -129,7 +129,7 @@ def _compare_checkpoints(store: Store, batch: BatchId, story: Story) -> None:
         (item,) = store.items(batch, lo=at.n, hi=at.n + 1)
         held[at.n] = journal.Position(at.n, at.rows, at.cursor, digest_of_acc(item.salt, at.acc))
     if told != held:
-        raise Violation(f"checkpoints are at {held}, the journal says {told}")
+        raise Violation(f"checkpoints are at {held}, but the journal says {told}")
 
 
 def _compare_chunk(chunk: Chunk, story: Story) -> None:
@@ -141,28 +141,28 @@ def _compare_chunk(chunk: Chunk, story: Story) -> None:
         seconds=held.seconds,
     )  # fmt: skip
     if told != held:
-        raise Violation(f"chunk {chunk.id} counts {held}, its items and entries give {told}")
+        raise Violation(f"chunk {chunk.id} counts {held}, but its items and entries give {told}")
     close = abs(link.seconds - held.seconds) < 1e-3 + 1e-6 * held.seconds
     if not close:
-        raise Violation(f"chunk {chunk.id} counts {held.seconds} s, its entries {link.seconds}")
+        raise Violation(f"chunk {chunk.id} counts {held.seconds} s, but its entries give {link.seconds}")
     if chunk.fence != link.fence:
-        raise Violation(f"chunk {chunk.id} has fence {chunk.fence}, its last entry fence {link.fence}")
+        raise Violation(f"chunk {chunk.id} has fence {chunk.fence}, but its last entry has fence {link.fence}")
     if chunk.owner != link.owner:
-        raise Violation(f"chunk {chunk.id} is held by {chunk.owner}, its journal says {link.owner}")
+        raise Violation(f"chunk {chunk.id} is held by {chunk.owner}, but its journal says {link.owner}")
     if (chunk.lo, chunk.hi) != (link.lo, link.hi):
-        raise Violation(f"chunk {chunk.id} covers another range than its journal says")
+        raise Violation(f"chunk {chunk.id} covers a different range from the one in its journal")
     if chunk.kind is not link.kind:
-        raise Violation(f"chunk {chunk.id} is one of {chunk.kind}, its journal says of {link.kind}")
+        raise Violation(f"chunk {chunk.id} is of the kind {chunk.kind}, but its journal says {link.kind}")
 
 
 def _check_ranges(chunks: Sequence[Chunk], admitted: int) -> None:
     at = 0
     for chunk in chunks:
         if not (chunk.lo == at < chunk.hi):
-            raise Violation(f"chunk {chunk.id} begins at item {chunk.lo}, the one before ended at {at}")
+            raise Violation(f"chunk {chunk.id} begins at item {chunk.lo}, but the previous one ends at {at}")
         at = chunk.hi
     if at != admitted:
-        raise Violation(f"the chunks end at item {at}, {admitted} were admitted")
+        raise Violation(f"the chunks end at item {at}, but {admitted} items were admitted")
 
 
 def _batch(store: Store, batch: BatchId) -> Batch:
@@ -170,7 +170,7 @@ def _batch(store: Store, batch: BatchId) -> Batch:
 
 
 class _Teller:
-    """Reads entries in order and keeps what they say."""
+    """A reader of entries in order, which collects the story."""
 
     def __init__(self, store: Store, batch: Batch, policies: Sequence[Policy] | None) -> None:
         self.store, self.batch = store, batch
@@ -201,11 +201,11 @@ class _Teller:
                 self._chunk(chunks[chunk_id], self.story.links[chunk_id])
                 told.add(chunk_id)
         if told != chunks.keys():
-            raise Violation(f"no entry tells where chunks {sorted(chunks.keys() - told)} come from")
+            raise Violation(f"no entry creates chunks {sorted(chunks.keys() - told)}")
         return self.story
 
     def _of_batch(self, entry: Entry, header: journal.Header, body: journal.Body) -> None:
-        """What the batch's own chain tells: items, the course of the batch, its seals."""
+        """Apply an entry of the chain of the batch: items, course, seals."""
         where = f"entry {entry.seq} of the batch"
         if isinstance(body, journal.Steered | journal.Ingested) and self.seal is not None:
             raise Violation(f"{where} comes after the seal")
@@ -218,30 +218,30 @@ class _Teller:
             case journal.Steered():
                 allowed = self.course is not BatchMode.CANCELLED or body.course == BatchMode.CANCELLED
                 if not allowed:
-                    raise Violation(f"{where} lets a cancelled batch go on")
+                    raise Violation(f"{where} lets a cancelled batch continue")
                 self.course, self.ends_at = BatchMode(body.course), body.ends_at
                 self.is_read = course.is_read(self.is_read, self.total[0], body, len(self.story.items))
                 self.total = (body.expected, body.closed)
             case journal.Sealed():
                 if self.seal is not None:
-                    raise Violation(f"{where} seals what is sealed")
+                    raise Violation(f"{where} seals a sealed batch")
                 self.seal = body
                 self.story.seals += 1
             case journal.Reopened():
                 if self.seal is None:
-                    raise Violation(f"{where} reopens what is open")
+                    raise Violation(f"{where} reopens an open batch")
                 if not (header.actor and body.reason):
                     raise Violation(f"{where} does not say who reopened the batch, and why")
                 self.seal = None
 
     def _check_course(self) -> None:
-        """The row of the batch, and what its seal covers, against its chain."""
+        """Check the row of the batch, and what its seal covers, against its chain."""
         row, told = self.batch, (self.course, self.ends_at, self.seal is not None, *self.total, self.is_read)
         held = (row.course, row.ends_at, row.sealed_at is not None, row.expected, row.closed_at is not None,
                 row.ingested_at is not None)  # fmt: skip
         if held != told:
             raise Violation(
-                f"the batch is (course, end, sealed, expected, closed, read) {held}, its journal says {told}"
+                f"the batch is (course, end, sealed, expected, closed, read) {held}, but its journal says {told}"
             )
         if self.seal is None:
             return
@@ -254,9 +254,9 @@ class _Teller:
 
     def _ingested(self, entry: Entry, body: journal.Ingested) -> None:
         if body.lo != len(self.story.items):
-            raise Violation(f"entry {entry.seq} admits items from {body.lo} on, not from {len(self.story.items)}")
+            raise Violation(f"entry {entry.seq} admits items starting at {body.lo}, not at {len(self.story.items)}")
         if len(body.digests) != 32 * (body.hi - body.lo):
-            raise Violation(f"entry {entry.seq} has not one digest for each item")
+            raise Violation(f"entry {entry.seq} does not have one digest for each item")
         for n in range(body.lo, body.hi):
             self.story.items[n] = Told()
         for n, _ in body.invalid:
@@ -289,10 +289,10 @@ class _Teller:
             raise Violation(f"{where} was taken from {body.taken_from!r}, not from {link.owner!r}")
         blame = self._blame(link)
         if body.blame != blame:
-            raise Violation(f"{where} says blame {body.blame}, it is {blame}")
+            raise Violation(f"{where} records blame {body.blame}, but it is {blame}")
         ends = body.hi if body.child is None else body.child[2]
         if (body.lo, ends) != (link.lo, link.hi):
-            raise Violation(f"{where} covers items {body.lo} to {ends}, the chunk {link.lo} to {link.hi}")
+            raise Violation(f"{where} covers items {body.lo} to {ends}, but the chunk has {link.lo} to {link.hi}")
         if body.child is not None:
             child, lo, hi = body.child
             if not (lo == body.hi and child not in self.story.links):
@@ -312,7 +312,7 @@ class _Teller:
         link.blame, link.progressed = blame, False
 
     def _blame(self, link: Link) -> int:
-        """Return what a grant must say: deaths in a row, as far as they make suspects; for a lone item, its strikes."""
+        """Return the blame that a grant must record: deaths in a row, up to SUSPECT; for a single item, its strikes."""
         if link.progressed:
             return 0
         pending = sum(self.story.items[n].state is State.PENDING for n in range(link.lo, link.hi))
@@ -327,17 +327,17 @@ class _Teller:
             (n, t.stage, t.epoch, t.attempt) for n, t in items if t.state is State.PENDING and (t.attempt or t.epoch)
         ]
         if said != due:
-            raise Violation(f"{where} has snapshots of {said}, its items stand at {due}")
+            raise Violation(f"{where} has snapshots of {said}, but its items are at {due}")
 
     def _checkpointed(self, link: Link, header: journal.Header, body: journal.Checkpointed) -> None:
         where = f"entry {header.seq} of chunk {link.id}"
         if link.owner != header.actor:
-            raise Violation(f"{where} is by {header.actor!r}, the chunk is held by {link.owner!r}")
+            raise Violation(f"{where} is by {header.actor!r}, but the chunk is held by {link.owner!r}")
         if link.fence != header.fence:
-            raise Violation(f"{where} is under fence {header.fence}, the grant has fence {link.fence}")
+            raise Violation(f"{where} is under fence {header.fence}, but the grant has fence {link.fence}")
         if header.kind == journal.STARTED:
             if body != journal.Checkpointed():
-                raise Violation(f"{where} is a start, and says more than that")
+                raise Violation(f"{where} is a start, but has other content")
             link.blame += 1
             return
         for _, spend in body.spends:
@@ -357,8 +357,8 @@ class _Teller:
             link.owner = None
 
     def _reached(self, where: str, link: Link, position: journal.Position, *, at_end: bool) -> None:
-        """A checkpoint puts the attempts before it behind; the one at the end of a range tells of the attempt that
-        came there."""
+        """Apply a checkpoint: earlier attempts no longer count, except that the checkpoint at the end of a partition
+        belongs to the attempt that reached it."""
         told = self._pending(where, link, position.n)
         before = told.position.rows if told.position is not None else 0
         if position.rows < before:
@@ -380,12 +380,12 @@ class _Teller:
             told = self._pending(where, link, n)
             at = (n, body.stage, epochs[index])
             if (told.stage, told.epoch) != at[1:]:
-                raise Violation(f"{where} advances item {n} from {at[1:]}, it stands at {told}")
+                raise Violation(f"{where} advances item {n} from {at[1:]}, but it is at {told}")
             if attempts[index] not in (told.attempt + 1, 0 if not told.attempt else -1):
                 raise Violation(f"{where} miscounts the attempts of item {n}")
             self.story.advanced[at] = self.story.advanced.get(at, 0) + 1
             if self.story.advanced[at] != 1:
-                raise Violation(f"{where} tells a second time that item {n} passed stage {body.stage}")
+                raise Violation(f"{where} records a second time that item {n} passed stage {body.stage}")
             if body.adopted:
                 self.story.adopted.add(at)
             else:
@@ -399,7 +399,7 @@ class _Teller:
     def _attempted(self, where: str, link: Link, a: journal.Attempted, at: float) -> None:
         told = self._pending(where, link, a.n)
         if (a.stage, a.epoch) != (told.stage, told.epoch):
-            raise Violation(f"{where} tells of item {a.n} at {a.stage, a.epoch}, it stands at {told}")
+            raise Violation(f"{where} has item {a.n} at {a.stage, a.epoch}, but it is at {told}")
         if a.code == "lost":
             if a.to_stage > told.stage:
                 raise Violation(f"{where} rewinds item {a.n} forward")
@@ -415,7 +415,7 @@ class _Teller:
                 )
             return
         if a.attempt != told.attempt + 1:
-            raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, there were {told.attempt}")
+            raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, but there were {told.attempt} before")
         self._count(link, (a.n, a.stage, a.epoch))
         link.seconds += a.seconds
         if a.outcome in ("retry", "bury"):
@@ -428,7 +428,7 @@ class _Teller:
             self._bury(a.n)
         else:
             if a.outcome != "skip":
-                raise Violation(f"{where} says that item {a.n} was {a.outcome!r}, which means nothing")
+                raise Violation(f"{where}: item {a.n} has the unknown outcome {a.outcome!r}")
             told.state = State.SKIPPED
 
     def _bury(self, n: int) -> None:
@@ -436,7 +436,7 @@ class _Teller:
         self.story.buried.append(n)
 
     def _one_more(self, where: str, n: int, rewinds: int | None) -> int | None:
-        """Return how often an item was rewound, once it is again: not too often."""
+        """Return the number of rewinds of an item after one more; check that there are not too many."""
         if rewinds is not None and rewinds >= REWINDS:
             raise Violation(f"{where} rewinds item {n} after it was rewound {rewinds} times")
         return None if rewinds is None else rewinds + 1
@@ -446,17 +446,17 @@ class _Teller:
             return
         policy = self.policies[a.stage]
         if a.attempt > policy.attempts:
-            raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, at most {policy.attempts} are allowed")
+            raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, but at most {policy.attempts} are allowed")
         if a.outcome == "retry":
             if a.attempt >= policy.attempts:
                 raise Violation(f"{where} retries item {a.n} after its last attempt")
             if a.used > policy.within:
-                raise Violation(f"{where} retries item {a.n} after its time is over")
+                raise Violation(f"{where} retries item {a.n} after its time budget is used up")
             if a.used < told.used + a.seconds:
                 raise Violation(f"{where} gives item {a.n} time back: {a.used} after {told.used}")
-            in_time = a.due <= a.deadline or not a.used  # where nothing is used yet, no deadline is told
+            in_time = a.due <= a.deadline or not a.used  # while nothing is used, no deadline is recorded
             if not in_time:
-                raise Violation(f"{where} retries item {a.n} beyond the deadline that it tells")
+                raise Violation(f"{where} retries item {a.n} beyond its recorded deadline")
             affordable = policy.money is None or told.spent < policy.money
             if not affordable:
                 raise Violation(
@@ -468,17 +468,17 @@ class _Teller:
         where = f"entry {header.seq} of chunk {link.id}"
         says = header.actor and body.reason and (body.items or header.kind == journal.LIFTED)
         if not says:
-            raise Violation(f"{where} does not say who did what, and why")
+            raise Violation(f"{where} lacks its actor, items or reason")
         rises = header.fence > link.fence if body.seized else header.fence == link.fence
         if not rises:
-            raise Violation(f"{where} has fence {header.fence}, the chunk had {link.fence}")
+            raise Violation(f"{where} has fence {header.fence}, but the chunk had {link.fence}")
         for moved in body.items:
             told = self.story.items[moved.n]
             before = (moved.before, moved.stage_before)
             if not (link.lo <= moved.n < link.hi):
                 raise Violation(f"{where} touches item {moved.n}, which is not in the chunk")
             if before != (told.state, told.stage):
-                raise Violation(f"{where} moves item {moved.n} from {before}, it stands at {told}")
+                raise Violation(f"{where} moves item {moved.n} from {before}, but it is at {told}")
             least = told.stage if moved.epoch == told.epoch else 0
             if moved.epoch - told.epoch not in (0, 1):
                 raise Violation(f"{where} takes item {moved.n} from epoch {told.epoch} to {moved.epoch}")
@@ -486,7 +486,7 @@ class _Teller:
                 raise Violation(f"{where} takes item {moved.n} back within its epoch")
             in_flight = told.state is State.PENDING and link.owner is not None
             if not body.seized and in_flight:
-                raise Violation(f"{where} changes item {moved.n} in the hands of {link.owner}")
+                raise Violation(f"{where} changes item {moved.n} while {link.owner} holds it")
             if moved.output_digest:
                 self.story.given.add((moved.n, moved.epoch))
             self.story.acted.append((header.kind, header.commit_id, moved.n))
@@ -497,7 +497,7 @@ class _Teller:
             link.fence, link.owner, link.progressed = header.fence, None, True
 
     def _after(self, where: str, kind: str, told: Told, moved: journal.Moved) -> Told:
-        """Return the item after an act. Who begins again has no attempts; who is sent on its way again keeps them."""
+        """Return the item after an act. An item that begins again has no attempts; a requeued one keeps them."""
         rewinds, requeues, attempt = told.rewinds, told.requeues, told.attempt
         if moved.epoch != told.epoch:
             rewinds, requeues = {"reset": 0, "rewound": rewinds}.get(kind), 0
@@ -507,7 +507,7 @@ class _Teller:
             is_requeued = (moved.before, moved.stage_after, moved.epoch) == (State.PENDING, told.stage, told.epoch)
             attempt, requeues = (attempt, requeues + 1) if is_requeued else (0, 0)
             if requeues > REQUEUES:
-                raise Violation(f"{where} sends item {moved.n} on its way for the {requeues}th time")
+                raise Violation(f"{where} requeues item {moved.n} for the {requeues}th time")
         elif moved.epoch != told.epoch:
             attempt = 0
         position = told.position if moved.position is None else moved.position

@@ -19,7 +19,7 @@ class ListPage:
 
 
 class Rows:
-    """A list of rows; the cursor is how many of them were read."""
+    """A list of rows; the cursor is the number of rows read."""
 
     def __init__(self, rows: Sequence[Any], *, page: int = 100) -> None:
         self.rows, self.page = rows, page

@@ -4,6 +4,7 @@ from tests.model.textual.mutant import TextualMutant
 
 PROGRESS = "holdfast.runtime.engine.progress"
 LEDGER = "holdfast.runtime.engine.ledger"
+STAGES = "holdfast.runtime.engine.stage_counts"
 STATUS = "holdfast.runtime.report.status"
 
 MUTANTS = (
@@ -150,5 +151,32 @@ MUTANTS = (
         file="tests/cli/test_scan_surprises.py",
         test="test_buried_rows_are_not_counted_as_partitions",
         notice="a scan of five partitions shows five of seven",
+    ),
+    TextualMutant(
+        name="an_item_that_was_skipped_stays_at_its_stage",
+        where=f"{STAGES}:StageCounts.add",
+        old='attempt.outcome in ("skip", "bury")',
+        new='attempt.outcome == "bury"',
+        file="tests/runtime/test_stage_progress.py",
+        test="test_a_skipped_item_leaves_its_stage",
+        notice="the screen shows items at a stage that nothing waits for",
+    ),
+    TextualMutant(
+        name="the_last_stage_hands_its_items_on",
+        where=f"{STAGES}:StageCounts.add",
+        old="None if group.finished else group.stage + 1",
+        new="group.stage + 1",
+        file="tests/runtime/test_stage_progress.py",
+        test="test_a_stage_that_is_finished_leaves_nothing_behind",
+        notice="the stages count more items than the batch has",
+    ),
+    TextualMutant(
+        name="pending_items_of_another_process_are_never_read_again",
+        where=f"{LEDGER}:Ledger.see",
+        old="not is_alone if is_last else by_others != self._read_at and self._begun == ended",
+        new="False",
+        file="tests/runtime/test_stage_progress.py",
+        test="test_while_a_run_writes_pending_items_are_not_read",
+        notice="the stages of the screen are those of this process only",
     ),
 )

@@ -53,3 +53,15 @@ def catch(book: hf.Pipeline) -> Any:
         return error.report
     except hf.Incomplete as error:
         return error.report
+
+
+def show(figures: hf.Figures) -> None:
+    assert_type(figures.stages, tuple[hf.StageFigures, ...])
+    for stage in figures.stages:
+        assert_type(stage.seconds_left, float | None)
+
+
+def watch(book: hf.Pipeline, stock: hf.Scan) -> None:
+    book.run(progress=show)
+    stock.run(progress=show)
+    book.run(progress=lambda figures: print(figures.stages[0].behind))

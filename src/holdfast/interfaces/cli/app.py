@@ -1,14 +1,15 @@
-"""The command itself: which commands there are, and what becomes of errors.
+"""The command itself: the list of commands, and how errors end them.
 
-Exit codes: 0 complete, or fine · 1 finished with findings, or with dead letters beyond what is tolerated · 2 somebody
-has to change the command or its environment first · 75 interrupted, or the store or the source is not to be had now:
-run again to continue.
+Exit codes: 0 complete, or fine · 1 findings, more dead letters than tolerated, an error, or declined at a question (no,
+Ctrl-C or end of input) · 2 the command or its environment has to be changed first · 75 interrupted, or the store or the
+source is not available now: run again to continue.
 """
 
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from keyword import iskeyword
@@ -23,12 +24,13 @@ from holdfast import Defer, HoldfastError, StoreUnavailable, StoreUnusable, Tran
 from holdfast.interfaces.cli import render
 from holdfast.interfaces.cli.common import Declined
 from holdfast.interfaces.cli.render import pasteable, remember, spell_warnings
+from holdfast.runtime import text as words
 
 INTERRUPTED = 75
 
 
 class HelpLine(NamedTuple):
-    """A command in the help: the module that has it, and one line on it."""
+    """A command in the help: its module, and one line about it."""
 
     module: str
     line: str
@@ -38,38 +40,39 @@ PANELS = {
     "Run": {
         "run": HelpLine("run", "Run a pipeline or a scan, or continue it"),
         "plan": HelpLine("reconcile", "Show what a run would do, and what it would cost"),
-        "demo": HelpLine("demo", "Watch a book being killed half-way and resumed"),
+        "demo": HelpLine("demo", "Watch a run being killed half-way and resumed"),
     },
     "Look": {
-        "status": HelpLine("status", "Show how batches stand: counts, money, time left"),
+        "status": HelpLine("status", "Show the state of batches: counts, money, time left"),
         "show": HelpLine("status", "Show a batch with its statistics, or an item with its outputs"),
-        "why": HelpLine("status", "Tell the whole story of an item, and what can be done"),
-        "orphans": HelpLine("dead", "List what is stuck, or resolve it"),
-        "events": HelpLine("data", "Show what others are told, or deliver it"),
-        "doctor": HelpLine("doctor", "Check the place: library, disk, permissions, clock"),
-        "faults": HelpLine("doctor", "List the points where a test can strike"),
+        "why": HelpLine("status", "Explain an item: its whole history, and what can be done"),
+        "orphans": HelpLine("dead", "List items that are stuck, or resolve them"),
+        "events": HelpLine("data", "Show events, or deliver them to a receiver"),
+        "doctor": HelpLine("doctor", "Check this machine: library, disk, permissions, clock"),
+        "faults": HelpLine("doctor", "List the points at which a test can make the process fail"),
     },
     "Decide": {
-        "dead": HelpLine("dead", "Dead letters: list, show, redrive, resolve, discard"),
-        "reset": HelpLine("reset", "Begin an item or a whole batch again"),
-        "pause": HelpLine("steer", "Hand out nothing more; workers stop at their next checkpoint"),
+        "dead": HelpLine("dead", "List, show, redrive, resolve or discard dead letters"),
+        "reset": HelpLine("reset", "Start an item or a whole batch again"),
+        "pause": HelpLine("steer", "Pause a batch: workers stop at their next checkpoint"),
         "unpause": HelpLine("steer", "Let a paused batch continue"),
-        "cancel": HelpLine("steer", "Call a batch off, for good"),
-        "expect": HelpLine("steer", "Tell how many items a batch has in all"),
-        "close": HelpLine("steer", "Take no new items from now on"),
-        "cursor": HelpLine("cursor", "Cursors of a scan: show, reset, clone, export, import and more"),
+        "cancel": HelpLine("steer", "Cancel a batch for good"),
+        "expect": HelpLine("steer", "Set how many items a batch has in all"),
+        "close": HelpLine("steer", "Close a batch: it takes no new items"),
+        "cursor": HelpLine("cursor", "Show, reset, clone, export or import the cursors of a scan"),
     },
     "Keep": {
-        "reconcile": HelpLine("reconcile", "Compare what should be there, is recorded, and is there; seal"),
+        "reconcile": HelpLine("reconcile", "Compare expected, recorded and actual outputs; repair or seal"),
         "reopen": HelpLine("reconcile", "Lift the seal of a batch"),
         "audit": HelpLine("data", "Verify the journal"),
-        "export": HelpLine("data", "Write results, or evidence of what became of every item"),
-        "import": HelpLine("data", "Take over what another program or a lost store left behind"),
+        "export": HelpLine("data", "Write results, or evidence of the outcome of every item"),
+        "import": HelpLine("data", "Take over the work of another program, or of a lost store"),
     },
 }
-"""Every command by what a person wants, in the order of the help; only what is called is loaded."""
+"""Every command by purpose, in the order of the help. Only the module of the command that is called is loaded."""
 COMMANDS = {name: entry.module for panel in PANELS.values() for name, entry in panel.items()}
-GROUPS = ("dead", "cursor", "audit")
+GROUPS = tuple(words.GROUPS)
+"""Commands that have commands of their own."""
 
 
 @cache
@@ -87,7 +90,7 @@ def _command(name: str) -> Any:
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name, loaded when they are asked for."""
+    """The commands by name, each loaded when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
@@ -108,11 +111,44 @@ class _App(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
+        if len(args) < 2 or HELP & set(args):
+            _style_help()
+        with _styled_errors():
+            return super().make_context(info_name, args, *rest, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _styled_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _styled_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error, which Typer prints
+            _style_help()
+        raise
+
+
+HELP = frozenset({"-h", "--help"})
+
+
+def _style_help() -> None:
+    """Give help and usage errors the colors of all other output. The module takes long to load, so only they do it."""
+    from typer import rich_utils
+
+    rich_utils.STYLE_OPTION = rich_utils.STYLE_SWITCH = rich_utils.STYLE_COMMANDS_TABLE_FIRST_COLUMN = words.HEAD
+    rich_utils.STYLE_NEGATIVE_OPTION = rich_utils.STYLE_NEGATIVE_SWITCH = words.HEAD
+    rich_utils.STYLE_TYPES = rich_utils.STYLE_USAGE = rich_utils.STYLE_OPTION_ENVVAR = words.FAINT
+    rich_utils.STYLE_ERRORS_PANEL_BORDER = words.BAD
+
 
 app = typer.Typer(
     cls=_App,
     name="holdfast",
-    help="Batch work that survives crashes: run it, look at it, ask it why, put it right.",
+    help="Batch work that survives crashes: run it, inspect it, ask it why, repair it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -128,10 +164,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", envvar="HOLDFAST_DEBUG", help="Show tracebacks of errors.")] = False,
-    color: Annotated[bool, typer.Option("--color/--no-color", help="Colours in the terminal.")] = True,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="HOLDFAST_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+    color: Annotated[
+        bool, typer.Option("--color/--no-color", help="Use colors in a terminal; $NO_COLOR turns them off.")
+    ] = True,
     version: Annotated[  # noqa: ARG001  its callback does the work
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of all commands."""
@@ -142,12 +182,12 @@ def options(
 
 
 def main() -> NoReturn:
-    """Return the entry point of the command."""
+    """Run the command line, and exit."""
     sys.exit(call(sys.argv[1:]))
 
 
 def call(args: Sequence[str]) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command, and return its exit code."""
     remember(None)
     spell_warnings()
     try:
@@ -164,9 +204,9 @@ def call(args: Sequence[str]) -> int:
         return INTERRUPTED
     except HoldfastError as error:
         return _failed(error, str(error), args)
-    except Exception as error:  # noqa: BLE001  the last place: whatever it is, say it in one paragraph
-        told = ". ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-        return _failed(error, f"{told} (--debug shows where)", args)
+    except Exception as error:  # noqa: BLE001  the outermost place: every error becomes one paragraph
+        message = ". ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        return _failed(error, f"{message} (--debug shows where)", args)
     return 0
 
 

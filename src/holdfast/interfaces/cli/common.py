@@ -1,4 +1,4 @@
-"""What the commands share: arguments and options, the store, how a person is asked, what an act did."""
+"""Shared parts of the commands: arguments and options, questions at the terminal, the result of an act."""
 
 import getpass
 import inspect
@@ -28,7 +28,7 @@ StoreOption = Annotated[
         "--store",
         metavar="PATH|URL",
         callback=remember,
-        help=f"Where the state is: a file, or s3://, az://, gs://, file://. Default: $HOLDFAST_STORE, else {DEFAULT}.",
+        help=f"The store: a file, or s3://, az://, gs://, file://. Default: $HOLDFAST_STORE, else {DEFAULT}.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -36,8 +36,8 @@ BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The name of
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="The item's key, or #N for its number.")]
 
 
-def whoever() -> str:
-    """Return the user of this command, for the journal."""
+def user_and_host() -> str:
+    """Return the user of this command and the host, for the journal."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -47,25 +47,28 @@ def whoever() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActOptions:
-    """How a person wants a command that changes something to go about it: the options that all of them take."""
+    """The options of every command that changes something."""
 
-    reason: Annotated[str, typer.Option("--reason", help="Why; the journal keeps it.", show_default=False)] = ""
+    reason: Annotated[str, typer.Option("--reason", help="The reason, for the journal.", show_default=False)] = ""
     actor: Annotated[
-        str, typer.Option("--actor", help="Who; the journal keeps it. Default: you, on this host.", show_default=False)
+        str,
+        typer.Option(
+            "--actor", help="The person who acts, for the journal. Default: you, on this host.", show_default=False
+        ),
     ] = ""
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; needs --reason.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False
     store: StoreOption = None
     as_json: JsonOption = False
 
     @property
     def who(self) -> str:
-        return self.actor if self.actor else whoever()
+        return self.actor if self.actor else user_and_host()
 
 
 def with_manner(**settled: Any) -> Callable[[Command], Command]:
-    """For a command that takes a `manner`: on the command line its fields are options of that command, except those
-    that are settled here."""
+    """Return a decorator for a command with the parameter `manner`: its fields become options of the command, except
+    those that are set here."""
     asked = [field for field in fields(ActOptions) if field.name not in settled]
 
     def unfold(command: Command) -> Command:
@@ -87,7 +90,7 @@ def with_manner(**settled: Any) -> Callable[[Command], Command]:
 
 
 def show_preview(shown: Preview, *, is_agreed: bool = False) -> None:
-    """Show what an act would do; or what it will do, where that is agreed to already."""
+    """Show what an act would do, or what it will do if it is confirmed already."""
 
     def tense(text: str) -> str:
         return re.sub(r"\bwould\b", "will", text) if is_agreed else text
@@ -108,7 +111,9 @@ def show_preview(shown: Preview, *, is_agreed: bool = False) -> None:
 
 
 def decide(shown: Preview, manner: ActOptions) -> ActResult | None:
-    """Show what an act would do, ask, do it, and tell what it did; None where it shall only be shown."""
+    """Show what an act would do, ask, do it, and show the result; return None after a dry run."""
+    if not manner.dry_run and not shown.is_idle:
+        check_reason(shown.question, manner)
     if not manner.as_json:
         show_preview(shown, is_agreed=manner.yes and not manner.dry_run)
     elif manner.dry_run:
@@ -122,44 +127,59 @@ def decide(shown: Preview, manner: ActOptions) -> ActResult | None:
 
 
 class Agreed(NamedTuple):
-    """Who agreed to an act, and why."""
+    """The person who agreed to an act, and the reason."""
 
     name: str
     reason: str
 
 
-def agreed(what: str, manner: ActOptions, *, nothing_to_do: bool = False) -> Agreed:
-    """Return who acts and why, once a person agreed to what was shown; without a terminal, --yes and --reason say
-    so."""
+def check_reason(what: str, manner: ActOptions) -> None:
+    """Refuse --yes without --reason, before anything is shown or asked."""
+    if manner.yes and not manner.reason.strip():
+        raise UsageError(f"{what}: give the reason with --reason, the journal keeps it; nothing was changed")
+
+
+def can_ask(manner: ActOptions) -> bool:
+    """Return whether a person at a terminal can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not manner.as_json
+
+
+def agreed(what: str, manner: ActOptions, *, nothing_to_do: bool = False, confirms: bool = True) -> Agreed:
+    """Return the person who acts and the reason: ask for the reason if it was not given, then for confirmation unless
+    --yes was given. `confirms` is False for an act that can be undone: it needs the reason only."""
     reason, actor = manner.reason, manner.who
     if nothing_to_do:
         return Agreed(actor, reason if reason.strip() else "nothing to do")
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not manner.as_json
-    if not manner.yes and not asks:
+    check_reason(what, manner)
+    if not can_ask(manner) and confirms and not manner.yes:
         raise UsageError(
             f"{what}: there is no terminal to ask at; pass --yes and --reason to do it; nothing was changed"
         )
-    if not reason.strip() and not asks:
+    if not can_ask(manner) and not reason.strip():
         raise UsageError(f"{what}: give the reason with --reason, the journal keeps it; nothing was changed")
-    if not manner.yes and not typer.confirm(f"{what}?"):
-        raise Declined
-    if not reason.strip():
-        reason = typer.prompt("Why? (the journal keeps it)")
+    try:
+        while not reason.strip():
+            reason = typer.prompt(f"{what}: why? (for the journal)")
+        if confirms and not manner.yes and not typer.confirm(f"{what}?"):
+            raise Declined
+    except typer.Abort:
+        sys.stdout.write("\n")
+        raise Declined from None
     return Agreed(actor, reason)
 
 
 class Declined(Exception):
-    """The person at the terminal said no."""
+    """The person at the terminal answered no, pressed Ctrl-C or ended the input."""
 
 
 def quietly(manner: ActOptions | bool) -> AbstractContextManager[object]:
-    """Around what loads or runs a user's program: what it prints is not our answer."""
+    """Return a context for loading or running a user's program: with --json, its output goes to standard error."""
     as_json = manner if isinstance(manner, bool) else manner.as_json
     return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def say_result(result: ActResult, as_json: bool) -> None:
-    """What an act did."""
+    """Print the result of an act."""
     if as_json:
         render.document(result.as_dict())
         return

@@ -1,4 +1,4 @@
-"""`holdfast cursor`: how far the partitions of a scan have come, and what a person decides about that."""
+"""`holdfast cursor`: the cursors of the partitions of a scan, and what a person can do with them."""
 
 import json
 import sys
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from holdfast.runtime.report.overview import PartitionStatus
 
 app = typer.Typer(
-    help="Cursors of a scan: show, reset, clone, export, import, break-lease, audit.", no_args_is_help=True
+    help="Show, reset, clone, export, import or audit the cursors of a scan, or break their leases.",
+    no_args_is_help=True,
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The batch of the scan.")]
+NameArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch of the scan.")]
 PartitionArgument = Annotated[
-    str | None, typer.Argument(metavar="PARTITION", help="One partition; without it, all of them.")
+    str | None, typer.Argument(metavar="PARTITION", help="The key of the partition. Default: all partitions.")
 ]
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A state that `cursor export` wrote.")]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file that `cursor export` wrote.")]
 PARTS_SHOWN = 20
 
 
@@ -36,11 +37,11 @@ PARTS_SHOWN = 20
 def show(
     name: NameArgument,
     partition: PartitionArgument = None,
-    past: Annotated[bool, typer.Option("--history", help="Every checkpoint there ever was, from the journal.")] = False,
+    past: Annotated[bool, typer.Option("--history", help="Show every checkpoint in the journal.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the whole state: cursor, rows, accumulator and lease of every partition."""
+    """Show the cursor, rows, accumulator and lease of every partition."""
     with hf.open(store) as there:
         found = there[name]
         if past:
@@ -91,12 +92,12 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _spoken(plain: Any) -> str:
-    """Return a stored value as people read it: a Decimal as a number, a moment as a moment; --json has their types."""
+    """Return a stored value as text: a Decimal as a number, a moment as a moment; --json has the types."""
     return render.one_line(spoken(plain), 200)
 
 
 def _tell_history(found: CursorHandle, partition: str | None, as_json: bool) -> None:
-    """Every checkpoint, as it is read: a long past takes no memory."""
+    """Print every checkpoint while it is read, so that memory stays flat."""
     if as_json:
         _stream(found.name, (past.as_dict(key) for past, key in found.history(partition)))
         return
@@ -108,7 +109,7 @@ def _tell_history(found: CursorHandle, partition: str | None, as_json: bool) -> 
 
 
 def _stream(name: str, entries: Iterator[dict[str, Any]]) -> None:
-    """One JSON document, written while it is read."""
+    """Write one JSON document while its entries are read."""
     out = sys.stdout
     out.write(f'{{"name": {json.dumps(name)}, "history": [')
     for number, entry in enumerate(entries):
@@ -123,7 +124,7 @@ def export(
     store: StoreOption = None,
     as_json: JsonOption = True,  # noqa: ARG001 - it is a JSON document in any case
 ) -> None:
-    """Write the whole state to standard output, to be kept, or imported elsewhere."""
+    """Write the state of all partitions to standard output, to keep it or to import it elsewhere."""
     with hf.open(store) as there:
         render.document(there[name].cursors.document())
 
@@ -137,53 +138,55 @@ def reset(
     name: NameArgument,
     partition: PartitionArgument = None,
     to_beginning: Annotated[
-        bool, typer.Option("--to-beginning", help="Resume before the first row: everything is delivered again.")
+        bool, typer.Option("--to-beginning", help="Resume before the first row: every row is delivered again.")
     ] = False,
     to_cursor: Annotated[
         str | None,
         typer.Option(
             "--to-cursor",
             metavar="VALUE",
-            help="Resume after the row with this value, and with the key that --key says.",
+            help="Resume after the row with this value, and with the key in --row-key.",
         ),
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="PK", help="The key of that row; for a key of several columns, each as NAME=PK."),
+        typer.Option(
+            "--row-key", metavar="PK", help="The key of that row; if it has several columns, each as NAME=PK."
+        ),
     ] = None,
+    old_key: Annotated[list[str] | None, typer.Option("--key", hidden=True, help="The old name of --row-key.")] = None,
     type_name: Annotated[
         str | None,
         typer.Option(
-            "--type", help=f"What VALUE is, where the stored cursor does not tell: {', '.join(CURSOR_TYPES)}."
+            "--type", help=f"The type of VALUE, if the stored cursor does not tell it: {', '.join(CURSOR_TYPES)}."
         ),
     ] = None,
     acc: Annotated[
         Literal["keep", "drop"] | None,
-        typer.Option(
-            "--acc", metavar="keep|drop", help="With --to-cursor: continue with what was accumulated, or begin again."
-        ),
+        typer.Option("--acc", metavar="keep|drop", help="With --to-cursor: keep the accumulator, or start it again."),
     ] = None,
     to_file: Annotated[
-        Path | None, typer.Option("--to-file", help="Resume where a state stands that `cursor export` wrote.")
+        Path | None, typer.Option("--to-file", help="Resume at the cursors in a file that `cursor export` wrote.")
     ] = None,
     *,
     manner: ActOptions,
 ) -> None:
-    """Let partitions resume elsewhere: shows first what is delivered again or skipped."""
+    """Let partitions resume at another cursor: shows first which rows are delivered again or skipped."""
     if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
         raise UsageError("pass where to: --to-beginning, --to-cursor VALUE or --to-file FILE; nothing was changed")
+    key = [*(key or ()), *(old_key or ())]
     if to_cursor is None and (key or type_name or acc):
-        raise UsageError("--key, --type and --acc belong to --to-cursor; nothing was changed")
+        raise UsageError("--row-key, --type and --acc belong to --to-cursor; nothing was changed")
     with hf.open(manner.store) as there:
         shown = there[name].cursors.reset(
-            partition, to_beginning=to_beginning, to_cursor=to_cursor, key=key or (), type_name=type_name,
+            partition, to_beginning=to_beginning, to_cursor=to_cursor, key=key, type_name=type_name,
             acc=acc, to_file=to_file, dry_run=True,
         )  # fmt: skip
         _decide(shown, manner)
 
 
 def _decide(shown: Preview, manner: ActOptions) -> None:
-    """The same for cursors: ends with 1 where a partition moved on after it was looked at."""
+    """Do the same for cursors; exit with 1 if a partition moved after it was read."""
     done = decide(shown, manner)
     if done is not None and done.overtaken:
         raise typer.Exit(1)
@@ -192,7 +195,7 @@ def _decide(shown: Preview, manner: ActOptions) -> None:
 @app.command("import")
 @with_manner()
 def import_(name: NameArgument, file: FileArgument, *, manner: ActOptions) -> None:
-    """Put a state back that was exported: over the same partitions, or as a new batch."""
+    """Import a state that was exported, over the same partitions or as a new batch."""
     check_document(file)  # before a store is made
     nowhere = manner.dry_run and not exists(manner.store)
     with hf.open("memory:" if nowhere else manner.store, must_exist=False) as there:
@@ -202,7 +205,7 @@ def import_(name: NameArgument, file: FileArgument, *, manner: ActOptions) -> No
 @app.command("break-lease")
 @with_manner()
 def break_lease(name: NameArgument, partition: PartitionArgument = None, *, manner: ActOptions) -> None:
-    """Take partitions from their owners: they resume at their checkpoints, and the owners cannot commit any more."""
+    """Take partitions from their owners: they resume at their checkpoints, and the owners cannot commit."""
     with hf.open(manner.store) as there:
         _decide(there[name].cursors.break_lease(partition, dry_run=True), manner)
 
@@ -211,11 +214,11 @@ def break_lease(name: NameArgument, partition: PartitionArgument = None, *, mann
 @with_manner()
 def clone(
     name: NameArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The batch to be made.")],
+    new_name: Annotated[str, typer.Argument(metavar="NEW_BATCH", help="The batch to create.")],
     *,
     manner: ActOptions,
 ) -> None:
-    """Make a new batch of the same scan that begins where this one stands; the two continue without each other."""
+    """Create a batch of the same scan that resumes at the same cursors; the two continue independently."""
     with hf.open(manner.store) as there:
         _decide(there[name].cursors.clone(new_name, dry_run=True), manner)
 
@@ -227,7 +230,7 @@ def audit_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare what the source holds with what was delivered, and name gaps. Ends with 1 if there are any."""
+    """Compare the rows of the source with the delivered rows, and name gaps. Exits with 1 if there are any."""
     from holdfast.interfaces.cli.target import load_scan
 
     scan = load_scan(target)
@@ -236,10 +239,10 @@ def audit_(
     if as_json:
         render.document(found.as_dict())
     else:
-        names = {"in the source": "held", "delivered": "handled", "passed by a person": "passed", "missing": "missing",
+        names = {"in source": "held", "delivered": "handled", "passed over": "passed", "missing": "missing",
                  "again": "twice", "gone since": "surplus"}  # fmt: skip
         rows = [(str(part.key), *(f"{getattr(part, name):,}" for name in names.values())) for part in found.parts]
-        render.show(render.table(["partition", *names], rows, right=[*names]))
+        render.show(render.table(["partition", *names], rows, right=[*names], whole=["partition"]))
         for gap in found.gaps:
             render.say(f"  {gap}", render.BAD)
         render.say(found.sentence, render.GOOD if found.is_whole else render.BAD)
@@ -263,12 +266,12 @@ def partitions(name: str, seen: "Sequence[PartitionStatus]") -> Any:
     if len(seen) > PARTS_SHOWN:
         more = f"and {len(seen) - PARTS_SHOWN:,} more: {command('cursor show', name)}"
         rows.append(("…", *([""] * (4 if has_share else 3)), more, ""))
-    headers = ["partition", "state", *(["behind it"] if has_share else []), "rows", "rate", "cursor", "lag"]
-    return render.table(headers, rows, right=["rows", "rate"])
+    headers = ["partition", "state", *(["read"] if has_share else []), "rows", "rate", "cursor", "lag"]
+    return render.table(headers, rows, right=["rows", "rate"], whole=["partition", "state", "read"])
 
 
 def _bar(each: "PartitionStatus") -> Text:
-    """Return how much of a partition is behind its cursor, as a picture and a figure."""
+    """Return the share of a partition that is behind its cursor, as a bar and a percentage."""
     if each.share is None:
         return Text("░" * BAR + "   ? %", style=render.FAINT)
     full = int(each.share * BAR)

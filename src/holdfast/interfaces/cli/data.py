@@ -1,4 +1,4 @@
-"""The commands on data: `holdfast audit`, `export`, `import` and `events`."""
+"""The commands for data: `holdfast audit`, `export`, `import` and `events`."""
 
 import sys
 import time
@@ -18,6 +18,7 @@ from holdfast.interfaces.cli.common import (
     JsonOption,
     StoreOption,
     agreed,
+    check_reason,
     decide,
     quietly,
     with_manner,
@@ -30,19 +31,21 @@ if TYPE_CHECKING:
     from holdfast.runtime.operate.audit import Audit
     from holdfast.runtime.recover import Recovery
 
-app = typer.Typer(help="The journal: verify it.", no_args_is_help=True)
+app = typer.Typer(help="Verify the journal.", no_args_is_help=True)
 
 SHOWN = 20
 
 
 @app.command("verify")
 def verify(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Read outputs that stand in files, too.")] = False,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Read the content of every output, including files.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every chain, and the store against it; whatever was changed is named. Ends with 1 if something was."""
+    """Verify every chain, and the store against it, and name every change. Exits with 1 if there is one."""
     with hf.open(store) as there:
         batches = there.batches() if batch is None else [there[batch]]
         found = [each.audit(full=full) for each in batches]
@@ -77,30 +80,37 @@ def _show(found: "Audit") -> None:
         if len(found.findings) > SHOWN:
             render.say(f"  … and {len(found.findings) - SHOWN:,} more; --json has them", render.FAINT)
     if found.files_unread:
-        render.say(f"  {render.many(found.files_unread, 'output')} in files; --full reads those, too.", render.FAINT)
+        render.say(
+            f"  {render.many(found.files_unread, 'output')} in files were not read; --full reads them.", render.FAINT
+        )
     if found.superseded:
         render.say(f"  {render.many(found.superseded, 'output')} superseded by files of a newer batch.", render.FAINT)
     if found.set_back:
         render.say(f"  {found.set_back}.", render.CARE)
     if found.busy:
-        render.say(f"  {found.busy:,} groups changed all the time; audit again when less is going on.", render.CARE)
+        render.say(f"  {found.busy:,} groups kept changing; audit again when fewer processes are at work.", render.CARE)
 
 
 def export(
     batch: BatchArgument,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; without it, standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file to write. Default: standard output.")
+    ] = None,
     form: Annotated[
         Literal["jsonl", "csv", "parquet"] | None,
-        typer.Option("--format", help="Default: what the file's name says, else JSON lines."),
+        typer.Option("--format", help="The format. Default: by the name of the file, else JSON lines."),
     ] = None,
-    state: Annotated[State, typer.Option("--state", help="Which items.")] = State.DONE,
+    state: Annotated[State, typer.Option("--state", help="The state of the items to write.")] = State.DONE,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="An archive that proves what became of every item, without payloads.")
+        bool,
+        typer.Option("--evidence", help="Write an archive that proves the outcome of every item, without payloads."),
     ] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="CSV cells as they are, also those that begin a formula.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Leave CSV cells as they are, including those that start a formula.")
+    ] = False,
     store: StoreOption = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines on standard output; with --out, one document about the file.")
+        bool, typer.Option("--json", help="Print JSON lines; with --out, one JSON document about the file.")
     ] = False,
 ) -> None:
     """Write the results of a batch as JSON lines, CSV or Parquet, in the order of its items."""
@@ -129,7 +139,9 @@ def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool) -> Non
     sealed = "sealed" if summary.is_sealed else "not sealed yet"
     render.say(f"Evidence of {summary.items:,} items and {summary.entries:,} entries ({sealed}): {path}", render.GOOD)
     if not summary.is_quiet:
-        render.say("Somebody worked on the batch meanwhile: items may be ahead of the journal in it.", render.CARE)
+        render.say(
+            "Another process worked on the batch meanwhile: items may be ahead of the journal in it.", render.CARE
+        )
     render.say(f"Head: {summary.head}")
     render.say("Keep the head elsewhere: an archive in which anything was changed has another.", render.FAINT)
     render.say(f"Check it anywhere: unzip -o {path} check.py && python check.py {path}", render.FAINT)
@@ -151,7 +163,7 @@ def _named(said: str) -> tuple[str | None, Path]:
 
 
 def _import_pages(target: str, file: Path, batch: str | None, key: str | None, manner: ActOptions) -> None:
-    """A file of pages with its folder."""
+    """Import a file of pages with its folder."""
     from holdfast.runtime.handles.imports import check_pages, import_pages
 
     with quietly(manner):
@@ -162,10 +174,11 @@ def _import_pages(target: str, file: Path, batch: str | None, key: str | None, m
         _tell(import_pages(pipeline, file, batch=batch, key=key, dry_run=True), manner, "would count")
         return
     done, total = check_pages(pipeline, file)
+    question = f"Make batch {batch if batch is not None else pipeline.name} from {file} and the outputs beside it"
+    check_reason(question, manner)
     if not manner.as_json:
         render.say(f"{file}: {done:,} of {total:,} pages are called done.")
-    name = batch if batch is not None else pipeline.name
-    by = agreed(f"Make batch {name} from {file} and the outputs beside it", manner)
+    by = agreed(question, manner)
     _tell(import_pages(pipeline, file, batch=batch, key=key, reason=by.reason, actor=by.name), manner, "count")
 
 
@@ -187,49 +200,47 @@ def _tell(made: "ImportedPages", manner: ActOptions, counts: str) -> None:
 
 
 NAMED = 20
-"""So many items are named on a screen."""
+"""Items that are named on a screen."""
 
 
 @with_manner()
 def import_(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
     from_outputs: Annotated[
-        bool, typer.Option("--from-outputs", help="Rebuild the record of a batch from its output files.")
+        bool, typer.Option("--from-outputs", help="Rebuild a batch from its output files.")
     ] = False,
     from_state: Annotated[
-        Path | None, typer.Option("--from-state", help="Resume where a poller's state says: cursor and lease.")
+        Path | None, typer.Option("--from-state", help="Resume at the cursor in the state file of a poller.")
     ] = None,
     from_checkpoint: Annotated[
         list[str] | None,
         typer.Option(
             "--from-checkpoint",
             metavar="[PARTITION=]FILE",
-            help="Resume where a checkpoint with its history stands; once for each partition.",
+            help="Resume at the checkpoint in a file with its history; once per partition.",
         ),
     ] = None,
     by_rows: Annotated[
         bool,
         typer.Option(
-            "--by-rows", help="With --from-checkpoint: it has no cursor, only a number of rows; the row is looked up."
+            "--by-rows", help="With --from-checkpoint: the file has a number of rows and no cursor; look up the row."
         ),
     ] = False,
     from_pages: Annotated[
         Path | None,
-        typer.Option(
-            "--from-pages", help="Resume where a .checkpoint file of pages stands, with the outputs beside it."
-        ),
+        typer.Option("--from-pages", help="Resume at a .checkpoint file of pages, with the outputs beside it."),
     ] = None,
     batch: Annotated[
-        str | None, typer.Option("--batch", help="The batch to make. Default: the pipeline's name.")
+        str | None, typer.Option("--batch", help="The name of the batch. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
     *,
     manner: ActOptions,
 ) -> None:
-    """Rebuild a lost or damaged record from output files, or resume where another program stopped."""
+    """Rebuild a lost or damaged store from output files, or resume where another program stopped."""
     if sum((from_outputs, from_state is not None, bool(from_checkpoint), from_pages is not None)) != 1:
         raise UsageError(
-            "pass from what: --from-outputs rebuilds a record from output files; --from-state, --from-checkpoint and "
+            "pass one of these: --from-outputs rebuilds a batch from output files; --from-state, --from-checkpoint and "
             "--from-pages resume where another program stopped"
         )
     if by_rows and not from_checkpoint:
@@ -250,7 +261,7 @@ def import_(
 
 
 def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions) -> None:
-    """The damaged file is set aside, items with valid outputs count as done."""
+    """Rebuild a batch: a damaged file is set aside, and items with valid outputs count as done."""
     from holdfast.runtime.handles.imports import import_outputs, look_at_file
 
     with quietly(manner):
@@ -258,6 +269,9 @@ def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions
     if manner.store is not None:
         pipeline.use_store(manner.store)
     file, name = look_at_file(pipeline), batch if batch is not None else pipeline.name
+    question = f"Rebuild batch {name} from its output files"
+    if not manner.dry_run:
+        check_reason(question, manner)
     if not manner.as_json:
         _announce(file, name, dry_run=manner.dry_run)
     if manner.dry_run:
@@ -268,7 +282,7 @@ def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions
         else:
             _tell_recovered(found, dry_run=True)
         return
-    by = agreed(f"Rebuild batch {name} from its output files", manner)
+    by = agreed(question, manner)
     with quietly(manner):
         found = import_outputs(pipeline, batch=batch, key=key, reason=by.reason, actor=by.name)
     if manner.as_json:
@@ -320,22 +334,28 @@ SHOWN_FIRST = ("key", "stage", "code", "kind", "strategy", "end", "items", "mess
 
 
 def events(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     after: Annotated[int, typer.Option("--after", min=0, help="Only events after this number.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new ones until Ctrl-C.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new events until Ctrl-C.")] = False,
     deliver: Annotated[
         str | None,
-        typer.Option("--deliver", metavar="URL|file:PATH|-", help="Deliver what waits for this receiver instead."),
+        typer.Option(
+            "--deliver", metavar="URL|file:PATH|-", help="Deliver to this receiver the events it does not have yet."
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the events that others are told of, or deliver to a receiver what it has not got yet."""
+    """Show the events of the store, or deliver to a receiver those it does not have yet."""
     with hf.open(store) as there:
         if deliver is not None:
             if batch is not None or follow or after:
-                raise UsageError("--deliver resumes where the receiver is, with all batches: give nothing else with it")
+                raise UsageError(
+                    "--deliver resumes where the receiver stopped, for all batches: pass nothing else with it"
+                )
             _deliver(there, deliver, as_json)
         elif follow:
             _follow(there, batch, after, as_json)
@@ -374,7 +394,8 @@ def _list(there: StoreHandle, batch: str | None, after: int, limit: int, as_json
     if not found:
         render.say("No events." if not after else f"No events after number {after}.")
         return
-    render.show(render.table(["number", "time", "event", "about", "what"], map(_row, found), right=["number"]))
+    render.show(render.table(["number", "time", "event", "about", "what"], map(_row, found), right=["number"],
+                             whole=["time", "event"]))  # fmt: skip
     if more:
         render.say(f"\nThere are more: --after {found[-1].number}", render.FAINT)
 

@@ -1,4 +1,4 @@
-"""`holdfast dead`: dead letters, and what a person decides about them."""
+"""`holdfast dead` and `holdfast orphans`: items that need a decision by a person."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from holdfast.interfaces.cli.common import (
 )
 from holdfast.runtime.text import command, in_words, to_the_millisecond, unpause_command, when
 
-app = typer.Typer(help="Dead letters: list, show, redrive, resolve, discard.", no_args_is_help=True)
+app = typer.Typer(help="List, show, redrive, resolve or discard dead letters.", no_args_is_help=True)
 
 PAYLOAD_SHOWN = 2000
 
@@ -35,10 +35,12 @@ CodeOption = Annotated[str | None, typer.Option("--code", help="Every dead lette
 
 @app.command("list")
 def list_them(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
-    code: Annotated[str | None, typer.Option("--code", help="Only those with this error code.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many of a batch at most.")] = 50,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 if there are any: for alerts.")] = False,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
+    code: Annotated[str | None, typer.Option("--code", help="Only dead letters with this error code.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list of each batch.")] = 50,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if there are any, for alerts.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,7 +57,8 @@ def list_them(
         whose = batch if batch is not None else "The store"
         render.say(f"{whose} has no dead letters{f' with code {code!r}' if code else ''}.")
         return
-    render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"]))
+    render.show(render.table(["batch", "item", "stage", "code", "attempts", "reason"], rows, right=["attempts"],
+                             whole=["batch", "item", "stage", "code"]))  # fmt: skip
     shown = render.many(total, "dead letter") if len(rows) == total else f"{len(rows):,} of {total:,} dead letters"
     render.say(f"\n{shown}. Next: {command('dead show', rows[0][0], rows[0][1])}", render.FAINT)
     raise typer.Exit(int(exit_code))
@@ -64,7 +67,14 @@ def list_them(
 def _row(letter: ItemHandle) -> tuple[str, ...]:
     untried = letter.kind == "rows" and not letter.attempts  # its partition was tried, with other rows
     tried = "-" if untried else str(letter.attempts)
-    return letter.batch, str(letter.key), letter.stage, letter.code, tried, render.one_line(letter.reason)
+    return (
+        letter.batch,
+        str(letter.key),
+        letter.stage,
+        letter.code,
+        tried,
+        render.one_line(letter.reason, 100 if render.out().width >= 120 else 60),
+    )
 
 
 @app.command("show")
@@ -106,11 +116,11 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
             render.say("\n".join(f"      {line}" for line in trace.rstrip().splitlines()[-12:]), render.FAINT)
     if told.commands[1:]:
         render.say()
-        render.show(render.facts(("", command) for command in told.commands[1:]))
+        render.commands("", "", told.commands[1:])
 
 
 def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
-    """Return what the letter holds, as it is: a row of a scan field by field, else the payload."""
+    """Return the content of a dead letter: a row of a scan field by field, else the payload."""
     if row := letter.row_fields():
         return [(name, Text(render.clean(text))) for name, text in row]
     payload = letter.raw_payload.decode("utf-8", "replace")
@@ -118,14 +128,14 @@ def _content(letter: ItemHandle) -> list[tuple[str, Text]]:
 
 
 def _context(told: ItemStory) -> dict[str, Any]:
-    """Return what the item was doing when a person buried it as an orphan; empty where nobody did."""
+    """Return the state of the item when a person buried it as an orphan; empty if it was not an orphan."""
     found: dict[str, Any] = told.last_act.facts.get("context", {}) if told.last_act is not None else {}
     return found if told.state == "dead" else {}
 
 
 def _in_words(context: dict[str, Any]) -> str:
     error = f"{context['last_code']}: {context['last_error']}" if context["last_code"] else "none"
-    who = context["owner"] if context["owner"] else "nobody"
+    who = context["owner"] if context["owner"] else "none"
     return (
         f"{context['kind']} at {context['stage']!r} without progress since {when(context['since'])}; last owner {who}, "
         f"{render.many(context['attempts'], 'attempt')}, ${context['usd']} spent at this stage, re-enqueued "
@@ -143,7 +153,7 @@ def redrive(
     *,
     manner: ActOptions,
 ) -> None:
-    """Try dead letters again where they stopped, with a fresh budget of attempts."""
+    """Try dead letters again at the stage where they failed, with all attempts available again."""
     with hf.open(manner.store) as there:
         decide(_chosen(there[batch], items, every, code).redrive(dry_run=True), manner)
 
@@ -158,7 +168,7 @@ def discard(
     *,
     manner: ActOptions,
 ) -> None:
-    """Give dead letters up: they count as cancelled from now on."""
+    """Give up dead letters: they count as cancelled."""
     with hf.open(manner.store) as there:
         decide(_chosen(there[batch], items, every, code).discard(dry_run=True), manner)
 
@@ -177,21 +187,22 @@ def resolve(
     output: Annotated[
         str | None, typer.Option("--output", help="The output as JSON, @FILE, or - for standard input.")
     ] = None,
-    source: Annotated[
+    target: Annotated[
         str | None,
-        typer.Option("--source", metavar="TARGET", help="Check the output against the code, too: app.py:book."),
+        typer.Option("--pipeline", metavar="TARGET", help="Check the output against the code of: app.py:book."),
     ] = None,
+    source: Annotated[str | None, typer.Option("--source", hidden=True, help="The old name of --pipeline.")] = None,
     *,
     manner: ActOptions,
 ) -> None:
-    """Settle a dead letter by hand: done with the output you give, else skipped."""
+    """Settle a dead letter by hand: done with the output you give, or skipped without one."""
     raw = None if output is None else _read(output)
     pipeline: Pipeline | None = None
-    if source is not None:
+    if (code := target if target is not None else source) is not None:
         from holdfast.interfaces.cli.target import load
 
         with quietly(manner):
-            pipeline = load(source)
+            pipeline = load(code)
     with hf.open(manner.store) as there:
         decide(there[batch].resolve(item, raw_output=raw, pipeline=pipeline, dry_run=True), manner)
 
@@ -212,24 +223,26 @@ def _read(output: str) -> bytes:
 
 STRATEGIES = "requeue|fail|review"
 ADVISED = 5
-"""Batches that are named in advice of one kind."""
+"""Batches for which advice of one kind is shown."""
 HEADERS = ["batch", "item", "stage", "kind", "idle for", "owner", "last error", "requeued"]
 
 
 @with_manner()
 def orphans(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     strategy: Annotated[
-        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="What becomes of the orphans of BATCH.")
+        str | None, typer.Option("--resolve", metavar=STRATEGIES, help="Resolve the orphans of BATCH in this way.")
     ] = None,
     item: Annotated[
-        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this one, or #N; may be repeated.")
+        list[str] | None, typer.Option("--item", metavar="KEY", help="Only this item, a key or #N; may be repeated.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many to list at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The most to list.")] = 50,
     *,
     manner: ActOptions,
 ) -> None:
-    """List what is stuck, or resolve it: requeue from its checkpoint, fail, or send to review. Ends with 1 if any."""
+    """List items that are stuck, or resolve them: requeue, fail, or send to review. Exits with 1 if there are any."""
     if strategy is None and item:
         raise UsageError("--item goes with --resolve; to look at one item: holdfast why BATCH ITEM")
     if strategy is not None and batch is None:
@@ -250,7 +263,7 @@ def orphans(
 
 
 def _show(found: FoundOrphans, is_paused: Callable[[str], bool]) -> None:
-    render.show(render.table(HEADERS, _orphan_rows(found), right=["requeued"]))
+    render.show(render.table(HEADERS, _orphan_rows(found), right=["requeued"], whole=["batch", "item", "kind"]))
     shown = "" if len(found.first) == found.total else f", the first {len(found.first):,} shown"
     parts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.kinds.items()) if count)
     render.say(f"\n{render.many(found.total, 'item')} stuck: {parts}{shown}.")
@@ -264,7 +277,7 @@ def _show(found: FoundOrphans, is_paused: Callable[[str], bool]) -> None:
 
 def _orphan_rows(found: FoundOrphans) -> Iterator[tuple[str, ...]]:
     for orphan in found:
-        owner = orphan.owner if orphan.owner else "nobody yet"
+        owner = orphan.owner if orphan.owner else "none yet"
         hands = f"{owner}, alive" if orphan.is_held else owner
         yield (
             orphan.batch, str(orphan.key), orphan.stage, orphan.kind.value, in_words(found.now - orphan.since),
@@ -274,7 +287,7 @@ def _orphan_rows(found: FoundOrphans) -> Iterator[tuple[str, ...]]:
 
 
 def _advice(kind: str, batch: str, *, is_paused: bool) -> str:
-    """Return what to do about what is stuck in this way in a batch."""
+    """Return what to do about orphans of this kind in a batch."""
     if kind == "stranded":
         return f"stranded in a cancelled batch: {command('orphans', batch, options='--resolve fail|review --reason …')}"
     if kind == "unanswered":

@@ -1,7 +1,7 @@
 """`holdfast demo`: a book through two stages, killed half-way, resumed, added up, reconciled and audited.
 
-It proves what it says: the kill is a real SIGKILL, the bill is the provider's own, and if anything does not add up the
-command ends with 1.
+Nothing is faked: the kill is a real SIGKILL, the bill is written by the provider, and the command exits with 1 if
+anything does not add up.
 """
 
 import os
@@ -39,7 +39,7 @@ PATIENCE = 60.0
 
 @dataclass(slots=True)
 class DemoLedger:
-    """What was promised, and whether it holds."""
+    """The checks of the demo, and their results."""
 
     as_json: bool
     checks: list[tuple[str, bool]] = field(default_factory=list)
@@ -50,7 +50,9 @@ class DemoLedger:
 
     def check(self, holds: bool, text: str) -> None:
         self.checks.append((text, holds))
-        self.say(f"  {'ok ' if holds else 'NOT'}  {text}", render.GOOD if holds else render.BAD)
+        if not self.as_json:
+            mark, style = ("ok ", render.GOOD) if holds else ("NOT", render.BAD)
+            render.report(f"  {mark}  {text}", indent=7, style=style)
 
     @property
     def holds(self) -> bool:
@@ -59,16 +61,17 @@ class DemoLedger:
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where to run it; kept afterwards. Default: a temporary folder.")
+        Path | None, typer.Option("--dir", help="The folder to run it in, which is kept. Default: a temporary folder.")
     ] = None,
     after: Annotated[
-        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill it when so many pages are done.")
+        int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill the run when this many pages are done.")
     ] = 200,
     pace: Annotated[
-        float, typer.Option("--pace", min=0.5, max=20, help="How much slower than life the services are.")
+        float, typer.Option("--pace", min=0.5, max=20, help="How much the services are slowed down.")
     ] = 3.0,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="PATH", help=f"The state file. Default: {DEFAULT} in that folder.")
+        str | None,
+        typer.Option("--store", metavar="PATH", help=f"The store: a file. Default: {DEFAULT} in that folder."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -84,7 +87,7 @@ def demo(
         facts = run.add_up()
     if folder is None:
         ledger.say(
-            "To look around in it: holdfast demo --dir moby, then cd moby and holdfast why moby-dick 7", render.FAINT
+            "To inspect it yourself: holdfast demo --dir moby, then cd moby and holdfast why moby-dick 7", render.FAINT
         )
     if as_json:
         render.document(facts | {"checks": dict(ledger.checks), "holds": ledger.holds})
@@ -93,7 +96,7 @@ def demo(
 
 
 class _Demo:
-    """The acts, in their order."""
+    """The three acts."""
 
     def __init__(self, here: Path, where: Path, pace: float, ledger: DemoLedger) -> None:
         self.here, self.where, self.ledger = here, where, ledger
@@ -111,7 +114,7 @@ class _Demo:
         ]
 
     def until_killed(self, after: int) -> None:
-        """Start the run as a process of its own, and kill it."""
+        """Start the run in another process, and kill it."""
         say = self.ledger.say
         say("Act 1: a run, and a kill.", render.HEAD)
         say(f"{PAGES} pages of Moby-Dick go through `ocr` and `correct`; correcting all of them costs ${PRICE}.")
@@ -123,7 +126,7 @@ class _Demo:
         self.ledger.check(child.returncode == -signal.SIGKILL, f"killed with SIGKILL when {done} pages were done")
         with hf.open(self.where) as there:
             seen = there[BATCH].status()
-        say("What the store says now: every page is in exactly one place.")
+        say("The store now: every page is in exactly one state.")
         if not self.ledger.as_json:
             render.show(picture(seen))
         total = seen.counts.done + seen.counts.pending
@@ -132,16 +135,16 @@ class _Demo:
         )
 
     def resume(self) -> None:
-        """The same command again."""
+        """Run the same command again."""
         self.ledger.say("\nAct 2: the same command again.", render.HEAD)
-        self.ledger.say("It resumes where it was; what is done is neither done nor paid again.")
+        self.ledger.say("It resumes where it stopped: finished pages are not done or paid for again.")
         child = self._start()
         report, _ = child.communicate(timeout=PATIENCE)
         self.ledger.say(report.decode().rstrip())
         self.ledger.check(child.returncode == 0, f"it ended with exit code {child.returncode}")
 
     def add_up(self) -> dict[str, Any]:
-        """Counts, money, files and journal."""
+        """Check counts, money, files and journal."""
         check = self.ledger.check
         self.ledger.say("\nAct 3: does it add up?", render.HEAD)
         with hf.open(self.where) as there:
@@ -168,7 +171,7 @@ class _Demo:
         return {"batch": BATCH, "folder": str(self.here), "counts": counts.as_dict(), **money, "audit": found.as_dict()}
 
     def _check_money(self, batch: BatchHandle) -> dict[str, Any]:
-        """Return what was recorded against what the provider charged, to the last digit."""
+        """Compare the recorded money with the bill of the provider, to the last digit."""
         check = self.ledger.check
         bill = load_file(self.book / "service.py").read_bill(self.bill)
         recorded = batch.status().totals.usd
@@ -184,7 +187,7 @@ class _Demo:
         }
 
     def _looked_at(self, batch: BatchHandle) -> "tuple[Reconciliation, Audit]":
-        """Reconciled and audited, with the files read, which are named from where the run was."""
+        """Reconcile and audit, reading the files; their names are relative to the folder of the run."""
         before = Path.cwd()
         os.chdir(self.here)
         try:
@@ -198,7 +201,7 @@ class _Demo:
         )
 
     def _watch(self, child: "subprocess.Popen[bytes]", after: int) -> int:
-        """Look into the store until enough pages are done."""
+        """Read the store until enough pages are done."""
         began = time.monotonic()
         done = shown_at = 0
         while done < after:
@@ -221,7 +224,7 @@ class _Demo:
 
 
 def find_book() -> Path:
-    """Return the example, in the source tree or inside the installed package."""
+    """Return the folder of the example, in the source tree or in the installed package."""
     package = Path(hf.__file__).parent
     for place in (package / "_demo" / "book", package.parents[1] / "examples" / "book"):
         if (place / "app.py").is_file():

@@ -1,4 +1,4 @@
-"""`holdfast doctor` and `holdfast faults`: is this place safe, and where can a test strike."""
+"""`holdfast doctor` and `holdfast faults`: whether this machine is safe, and the points at which a test can fail it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,12 +16,12 @@ STYLE = {"ok": render.GOOD, "warn": render.CARE, "unsafe": render.BAD}
 
 def doctor(
     folders: Annotated[
-        list[Path] | None, typer.Option("--folder", help="Look for leftovers here, too; may be repeated.")
+        list[Path] | None, typer.Option("--folder", help="Also look for leftovers here; may be repeated.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check what the promises rest on: library, disk, permissions, space, clock, leftovers. Ends with 1 if unsafe."""
+    """Check library, disk, permissions, space, clock and leftovers. Exits with 1 if something is unsafe."""
     found = hf.doctor(store, folders=folders or ())
     if as_json:
         render.document(found.as_dict())
@@ -46,7 +46,7 @@ def doctor(
 
 
 def faults(as_json: JsonOption = False, store: StoreOption = None) -> None:  # noqa: ARG001  every command takes --store
-    """List the named points at every durable step, where a test can kill, stop or fail the process."""
+    """List the named points, one at every durable step, at which a test can kill, stop or fail the process."""
     if as_json:
         render.document({"modes": list(FAULT_MODES), "points": hf.fault_points()})
         return

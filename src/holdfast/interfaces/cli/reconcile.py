@@ -1,4 +1,4 @@
-"""The commands `holdfast reconcile`, `plan`, `reopen`, and what would put a reconciled batch right."""
+"""The commands `holdfast reconcile`, `plan` and `reopen`, and the remedies for a reconciled batch."""
 
 import os
 from typing import Annotated, Any, Literal
@@ -14,6 +14,7 @@ from holdfast.interfaces.cli.common import (
     JsonOption,
     StoreOption,
     agreed,
+    check_reason,
     quietly,
     show_preview,
     with_manner,
@@ -28,33 +29,41 @@ MUCH = (
     "--undo 100% since so much would go back: first see that the disk is there, and that this is the folder that the "
     "batch ran in"
 )
-"""Said beside a repair that is refused without it."""
+"""Shown beside a repair that is refused without it."""
 SHOWN = 20
 
 
 @with_manner()
 def reconcile(
     batch: BatchArgument,
-    full: Annotated[bool, typer.Option("--full", help="Read every output, instead of looking at it.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read the content of every output, including files.")] = False,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="TARGET", help="Compare with the keys of its source, too: app.py:book."),
+        typer.Option(
+            "--source", metavar="TARGET", help="Also compare with the keys of the source of this pipeline: app.py:book."
+        ),
     ] = None,
     tolerate: Annotated[
-        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5 or 1%.")
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="How many dead letters are tolerated: 5 or 1%.")
     ] = None,
-    mend: Annotated[
-        bool, typer.Option("--repair", help="Send items back whose output is missing or different.")
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Send back items whose output is missing or different, so that the next run makes it again.",
+        ),
     ] = False,
     undo: Annotated[
-        str, typer.Option("--undo", metavar="N|SHARE", help="How much of what is done a repair may send back.")
+        str, typer.Option("--undo", metavar="N|SHARE", help="How many done items may be sent back: 5 or 10%.")
     ] = UNDO_SHARE,
-    seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, if every item is accounted for.")] = False,
+    seal: Annotated[
+        bool, typer.Option("--seal", help="Seal the batch if every item is accounted for: it takes no more changes.")
+    ] = False,
     *,
     manner: ActOptions,
 ) -> None:
-    """Compare what a batch should have, what is recorded, and what is there. Ends with 1 while it is unexplained."""
-    if mend and seal:
+    """Compare what a batch should have, what is recorded, and what is there. Exits with 1 if something differs."""
+    if repair and seal:
         raise UsageError("--repair sends items back, so that there is nothing to seal yet: repair, run, then seal")
     check_share(undo, "undo")
     pipeline: Pipeline | None = None
@@ -70,11 +79,13 @@ def reconcile(
         extra: dict[str, Any] = {"state": found.state_after(result)}
         if not manner.as_json:
             _show(result, found.stages, most, extra["state"], follows=found.is_followed)
-            if not mend:
+            if not repair:
                 _show_remedies(found.remedies(result, source=source))
-        if mend:
+        if repair:
             extra["repair"] = _repair(found, result, pipeline, undo, manner)
-        if seal:
+        if seal and manner.dry_run and not manner.as_json:
+            render.say(f"{batch} would {'not ' if result.exit_code(most) else ''}be sealed; nothing was changed.")
+        elif seal and not manner.dry_run:
             done = found.seal(result, tolerate=most, reason=manner.reason, actor=manner.who)
             extra["sealed_at"] = done.sealed_at
     if manner.as_json:
@@ -82,7 +93,7 @@ def reconcile(
         told = [{**each, "remedy": pasteable(each["remedy"])} for each in plain["findings"]]
         told_too = {"tolerated": most, "exit_code": result.exit_code(most)}
         render.document({**plain, "findings": told, **told_too, **extra})
-    elif seal:
+    elif seal and not manner.dry_run:
         render.say(f"{batch} is sealed: it takes no more items, commits or acts.", render.GOOD)
     raise typer.Exit(result.exit_code(most))
 
@@ -93,12 +104,13 @@ def reopen(
     *,
     manner: ActOptions,
 ) -> None:
-    """Lift the seal of a batch, so that it can be worked on again. The journal keeps the seal, and who lifted it."""
+    """Lift the seal of a batch, so that it can change again. The journal keeps the seal, and who lifted it."""
     with hf.open(manner.store) as there:
         found = there[batch]
         told = found.seal_of()
         if told is None:
             raise UsageError(f"batch {batch!r} is not sealed: nothing to reopen")
+        check_reason(f"Reopen {batch}", manner)
         if not manner.as_json:
             why = f" ({told.reason})" if told.reason else ""
             took = f"{batch} was sealed at {when(told.at)} by {told.by}{why}."
@@ -115,8 +127,10 @@ def reopen(
 def _repair(
     batch: BatchHandle, found: Reconciliation, pipeline: Pipeline | None, undo: str, manner: ActOptions
 ) -> dict[str, Any]:
-    """Show what would be done, ask, do it, and tell what was done."""
+    """Show the repair, ask, carry it out, and show the result."""
     wanted: Preview = batch.repair(found, source=pipeline, undo=undo, dry_run=True)
+    if not manner.dry_run and not wanted.is_idle:
+        check_reason(wanted.question, manner)
     if not manner.as_json:
         render.say()
         show_preview(wanted)
@@ -130,7 +144,7 @@ def _repair(
 
 
 def _expected(found: Reconciliation) -> str:
-    """Return how much of what should be there is known to have come."""
+    """Return how many of the expected items are known to have come."""
     expected = found.expected
     source = "source read to its end" if expected.read else "more may come"
     if expected.scanned and not expected.read:
@@ -159,7 +173,7 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
         split = f"{r.ready:,} ready + {r.running:,} claimed + {r.waiting:,} waiting + {r.orphaned:,} orphaned"
         rows.append(("pending", split))
     if r.pending and follows:
-        rows.append(("follows", "one of them is the scan itself, which never ends, unless it is cancelled"))
+        rows.append(("follows", "one of these is the scan itself, which never ends unless it is cancelled"))
     seen = found.observed
     closely = "read" if seen.how == "full" else "looked at"
     named = f"; {seen.published:,} got their final names now" if seen.published else ""
@@ -177,14 +191,14 @@ def _show(found: Reconciliation, stages: list[str], tolerated_dead: int, state: 
     if found.findings:
         render.say()
         columns = ["finding", "item", "stage", "file", "what is wrong", "what to do"]
-        render.show(render.table(columns, [_row(each, stages) for each in found.findings[:SHOWN]]))
+        render.show(render.table(columns, [_row(each, stages) for each in found.findings[:SHOWN]], whole=columns[:3]))
         total = sum(found.found.values())
         if total > SHOWN:
             render.say(f"… and {total - SHOWN:,} more; --json has the first {len(found.findings):,}", render.FAINT)
 
 
 def _show_remedies(commands: list[str]) -> None:
-    """Tell which commands would put it right."""
+    """Show the commands that would repair it."""
     if commands:
         render.say(f"\nNext: {' · '.join(commands)}", render.FAINT)
     if any("--undo" in each for each in commands):
@@ -206,28 +220,32 @@ def plan(
         str | None, typer.Argument(metavar="[BATCH]", help="The batch. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="How many items run at the same time.")
+    ] = None,
     verify: Annotated[
         Literal["none", "quick", "full"] | None,
         typer.Option(
             "--verify",
-            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+            help="How recorded outputs are checked first: none, quick (they exist) or full (their content).",
         ),
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="What to do where a known key came with another payload."),
+        typer.Option("--changed", help="How to treat a known key that comes with another payload."),
     ] = None,
     on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--on-code-change", help="The code of a stage changed since: keep what is done, or run it again."),
+        typer.Option(
+            "--on-code-change", help="How to treat outputs of a stage whose code changed: keep them, or run it again."
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run would do with every item, and why, with a forecast. Nothing is changed.
 
-    Ends with 0, or with 1 where a run would be refused.
+    Exits with 1 if a run would be refused.
     """
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
@@ -261,7 +279,7 @@ def _print_plan(made: Plan) -> None:
             (row.fate, f"{row.count:,}", row.reason, row.stage or "-", _keys(row.examples, row.count))
             for row in made.rows
         ]
-        render.show(render.table(["would", "items", "why", "stage", "such as"], rows, right=["items"]))
+        render.show(render.table(["would", "items", "why", "stage", "such as"], rows, right=["items"], whole=["would"]))
     _show_forecast(made)
     for text in made.obstacles:
         render.say(f"in the way: {text}", render.BAD)

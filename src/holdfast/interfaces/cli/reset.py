@@ -1,4 +1,4 @@
-"""`holdfast reset`: items begin again; partitions resume at their checkpoint, begin again, or are settled by hand."""
+"""`holdfast reset`: start items again; resume partitions at their checkpoint, start them again, or settle them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,28 +14,38 @@ from holdfast.runtime.handles.cursors import read
 @with_manner()
 def reset(
     batch: BatchArgument,
-    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="One item; without it, the whole batch.")] = None,
-    to_stage: Annotated[str, typer.Option("--to-stage", help="Begin at this stage: its name or index.")] = "0",
+    item: Annotated[
+        str | None, typer.Argument(metavar="ITEM", help="One item: its key, or #N. Default: the whole batch.")
+    ] = None,
+    to_stage: Annotated[str, typer.Option("--to-stage", help="Start again at this stage: its name or index.")] = "0",
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Of a scan: from the first row, not from the checkpoint.")
+        bool, typer.Option("--from-start", help="For a scan: start at the first row, not at the checkpoint.")
     ] = False,
     complete_with: Annotated[
-        Path | None, typer.Option("--complete-with", metavar="FILE", help="Of a scan: done, with this JSON as result.")
+        Path | None,
+        typer.Option(
+            "--complete-with",
+            metavar="FILE",
+            help="For a scan: settle the partition as done, with the result in this JSON file.",
+        ),
     ] = None,
-    resolve: Annotated[bool, typer.Option("--resolve", help="Of a scan: settled by hand, without a result.")] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="For a scan: settle the partition as skipped, without a result.")
+    ] = False,
+    resolve: Annotated[bool, typer.Option("--resolve", hidden=True, help="The old name of --skip.")] = False,
     blame: Annotated[
-        bool, typer.Option("--blame", help="Only lift the blame that owners left who died before a commit.")
+        bool, typer.Option("--blame", help="Only lift the blame left by owners that died before a commit.")
     ] = False,
     *,
     manner: ActOptions,
 ) -> None:
-    """Begin an item, or a whole batch, again at a stage: a new epoch, no attempts used, owners at work fenced off.
+    """Start an item, or a whole batch, again at a stage, in a new epoch with all attempts; owners are fenced off.
     A partition of a scan resumes at its checkpoint."""
-    of_a_scan = sum((from_start, complete_with is not None, resolve))
+    of_a_scan = sum((from_start, complete_with is not None, skip or resolve))
     if blame and (item is not None or to_stage != "0" or of_a_scan):
-        raise UsageError("--blame is about a whole batch and begins no item again: pass it alone")
+        raise UsageError("--blame is for a whole batch and starts no item again: pass it alone")
     if of_a_scan > 1:
-        raise UsageError("--from-start, --complete-with and --resolve: pass one of them; nothing was changed")
+        raise UsageError("--from-start, --complete-with and --skip: pass one of them; nothing was changed")
     with hf.open(manner.store) as store:
         found = store[batch]
         shown: Preview
@@ -45,7 +55,7 @@ def reset(
             shown = found.reset(item, to_stage=to_stage, dry_run=True)
         elif not found.has_partitions(item):
             raise UsageError(
-                f"--from-start, --complete-with and --resolve are for partitions of a scan, which {batch!r} does not "
+                f"--from-start, --complete-with and --skip are for partitions of a scan, which {batch!r} does not "
                 "have there; see `holdfast dead resolve`; nothing was changed"
             )
         elif from_start:

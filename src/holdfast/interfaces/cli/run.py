@@ -1,4 +1,4 @@
-"""`holdfast run`: a pipeline or a scan from a file or a module, to its report."""
+"""`holdfast run`: run a pipeline or a scan from a file or a module, and print its report."""
 
 import inspect
 import os
@@ -22,80 +22,94 @@ def run(
         str | None, typer.Option("--batch", help="The batch to start or continue. Default: the pipeline's name.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The field that identifies an item.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many items at a time.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="How many items run at the same time.")
+    ] = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="USD", help="What the batch may cost in all.")
+        str | None, typer.Option("--budget", metavar="USD", help="The most that the batch may cost in all.")
     ] = None,
     tolerate: Annotated[
-        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="Dead letters that are fine: 5 or 1%.")
+        str | None, typer.Option("--tolerate", metavar="N|SHARE", help="How many dead letters are tolerated: 5 or 1%.")
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="End in time: 30s, 15m, 2h.")
+        str | None, typer.Option("--deadline", metavar="TIME", help="Stop this run after: 30s, 15m, 2h.")
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="The end of the batch: 12h from now, or 2026-12-01T06:00+00:00."),
+        typer.Option("--until", metavar="TIME", help="End the batch after 12h, or at 2026-12-01T06:00+00:00."),
     ] = None,
     stop_beyond: Annotated[
         str | None,
-        typer.Option("--stop-beyond", metavar="N|SHARE", help="Stop when more items than this are dead: 5 or 1%."),
+        typer.Option(
+            "--stop-beyond", metavar="N|SHARE", help="Stop the run when more items than this are dead: 5 or 1%."
+        ),
     ] = None,
     lease: Annotated[
-        str | None, typer.Option("--lease", metavar="TIME", help="How long a silent worker keeps its items.")
+        str | None,
+        typer.Option("--lease", metavar="TIME", help="How long a worker that does not respond keeps its items."),
     ] = None,
     verify: Annotated[
         Literal["none", "quick", "full"] | None,
         typer.Option(
             "--verify",
-            help="Look at recorded outputs first: not at all, whether they are there, or at all that is in them.",
+            help="How recorded outputs are checked first: none, quick (they exist) or full (their content).",
         ),
     ] = None,
     undo: Annotated[
-        str | None, typer.Option("--undo", metavar="N|SHARE", help="How much that no longer holds may be done again.")
+        str | None, typer.Option("--undo", metavar="N|SHARE", help="How many done items may be sent back: 5 or 10%.")
     ] = None,
     changed: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--changed", help="What to do where a known key came with another payload."),
+        typer.Option("--changed", help="How to treat a known key that comes with another payload."),
     ] = None,
     events: Annotated[
         list[str] | None,
-        typer.Option("--events", metavar="URL|file:PATH|-", help="Who receives events; may be repeated."),
+        typer.Option("--events", metavar="URL|file:PATH|-", help="A receiver of events; may be repeated."),
     ] = None,
     on_code_change: Annotated[
         Literal["refuse", "keep", "rerun"] | None,
-        typer.Option("--on-code-change", help="The code of a stage changed since: keep what is done, or run it again."),
+        typer.Option(
+            "--on-code-change", help="How to treat outputs of a stage whose code changed: keep them, or run it again."
+        ),
     ] = None,
-    seal: Annotated[bool, typer.Option("--seal", help="Finish it for good, once every item is accounted for.")] = False,
+    seal: Annotated[
+        bool, typer.Option("--seal", help="Seal the batch if every item is accounted for: it takes no more changes.")
+    ] = False,
     poll: Annotated[
         str | None,
         typer.Option(
             "--poll",
             metavar="TIME",
-            help="A scan that follows: stay, and look for new rows so often. Without it, look once.",
+            help="For a follower: look for new rows this often. Default: look once.",
         ),
     ] = None,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="A source without any item or row is fine: end with 0, not with 1.")
+        bool, typer.Option("--allow-empty", help="Accept a source without items or rows: exit with 0, not with 1.")
     ] = False,
     patience: Annotated[
         str | None,
-        typer.Option("--patience", metavar="TIME", help="How long a source that is away is waited for. Default: 5m."),
+        typer.Option(
+            "--patience", metavar="TIME", help="How long to wait for a source that is not available. Default: 5m."
+        ),
     ] = None,
     accept_source: Annotated[
         str | None,
         typer.Option(
             "--accept-source",
             metavar="REASON",
-            help="A scan whose source changed: continue all the same; the journal keeps why.",
+            help="For a scan whose source changed: continue, with this reason for the journal.",
         ),
     ] = None,
     progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="Show how far it is.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress", help="Show progress. Default: yes, unless --json is given.", show_default=False
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a pipeline or a scan, or continue it: nothing that is finished is done again. Ends with 0, 1, 2 or 75."""
+    """Run a pipeline or a scan, or continue it: finished work is not done again. Exits with 0, 1, 2 or 75."""
     if store is not None:
         os.environ["HOLDFAST_STORE"] = store
     said: dict[str, Any] = {
@@ -145,7 +159,7 @@ def _check_no_scan(target: str, options: dict[str, Any]) -> None:
 
 
 def _scan(target: str, scan: Scan | Follow, options: dict[str, Any]) -> Any:
-    """Run a scan. One that follows its source, and is not told to stay, looks once."""
+    """Run a scan. A follower without --poll looks once."""
     looks_once = isinstance(scan, Follow) and "poll" not in options
     verb = scan.tick if isinstance(scan, Follow) and looks_once else scan.run
     if isinstance(scan, Follow) and not looks_once and options.get("progress") is not False:
@@ -154,13 +168,13 @@ def _scan(target: str, scan: Scan | Follow, options: dict[str, Any]) -> Any:
 
 
 def _line(tick: Tick) -> None:
-    """What a scan that stays did, when it did something: also in a file that somebody looks at meanwhile."""
+    """Print what a tick of a follower did; flushed, so that a log file is up to date."""
     render.say(tick.line, render.BAD if tick.dead else "")
     sys.stdout.flush()
 
 
 def _of_a_scan(target: str, scan: Scan | Follow, verb: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, if all of them mean something to a scan."""
+    """Return the options of a scan; raise UsageError if it does not take one of them."""
     known = inspect.signature(verb).parameters
     foreign = [name for name, value in options.items() if name not in known and value is not False]
     if foreign:
@@ -170,11 +184,11 @@ def _of_a_scan(target: str, scan: Scan | Follow, verb: Callable[..., Any], optio
 
 
 def _instead(foreign: list[str], follows: bool) -> str:
-    """Return where to say that some dead letters are fine."""
+    """Return how to tolerate dead letters instead."""
     if "tolerate" not in foreign:
         return ""
     if follows:
-        return ". What follows never ends: holdfast dead list BATCH --exit-code tells whether dead letters stand"
+        return ". A follower never ends: holdfast dead list BATCH --exit-code tells whether there are dead letters"
     return ". Dead letters are judged by holdfast reconcile BATCH --tolerate …"
 
 
@@ -205,7 +219,7 @@ def _budget(text: str | None) -> Budget | None:
 
 
 def _until(text: str | None) -> str | datetime | None:
-    """Return a moment where it begins like a date, else a time from now."""
+    """Return a moment if the text begins like a date, else a time from now."""
     if text is None or not text[:4].isdigit() or text[4:5] != "-":
         return text
     try:

@@ -1,4 +1,4 @@
-"""The commands that look: `holdfast status`, `show`, `why`, and statistics as tables."""
+"""The commands that inspect: `holdfast status`, `show`, `why`, and statistics as tables."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
     from holdfast.runtime.report.statistics import StageStatistics, Summary
     from holdfast.runtime.report.status import HeldChunk
 
-LEAST = 0.0001
-"""What is less is not told more exactly: seven digits are as wide as a column is on a narrow screen."""
 COLUMNS = ["count", "min", "p50", "mean", "p95", "max", "sum"]
 
 
 def statistics_tables(collected: "Statistics") -> Iterator[Table]:
-    """Yield what the stages took, cost and measured; how attempts ended; which models were paid."""
+    """Yield tables: time, money and metrics by stage; outcomes of attempts; models."""
     parts = [*collected.stages, collected.overall] if len(collected.stages) > 1 else list(collected.stages)
     rows = [row for part in parts for row in _numbers(part)]
     if rows:
         yield render.table(["stage", "per attempt", *COLUMNS], rows, right=COLUMNS)
     yield render.table(
-        ["stage", "attempts", "outcomes", "items, once per epoch, and the attempts they needed", "errors"],
+        ["stage", "attempts", "outcomes", "attempts per item", "errors"],
         [(name(part), f"{part.runs:,}", *_distributions(part)) for part in parts],
         right=["attempts"],
+        whole=["stage"],
     )
     shares = [
         (model, f"{share.attempts:,}", f"{share.tokens:,}", render.usd(share.usd))
@@ -49,7 +48,7 @@ def statistics_tables(collected: "Statistics") -> Iterator[Table]:
 
 
 def name(part: "StageStatistics") -> str:
-    """Return the stage's name; all of them together are `all`."""
+    """Return the name of the stage, or `all` for all stages together."""
     return part.stage if part.stage is not None else "all"
 
 
@@ -72,8 +71,6 @@ def _row(summary: "Summary") -> list[str]:
 
 
 def _cell(value: float | Decimal | None) -> str:
-    if isinstance(value, float) and 0 < value < LEAST:
-        return f"<{LEAST:f}".rstrip("0")
     if isinstance(value, Decimal):
         return render.usd(value)
     return render.number(value, 3 if not value or value >= 0.01 else 2)
@@ -81,18 +78,18 @@ def _cell(value: float | Decimal | None) -> str:
 
 def _distributions(part: "StageStatistics") -> tuple[str, str, str]:
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in part.outcomes.items())
-    needed = ", ".join(f"{items:,} needed {count}" for count, items in list(part.attempt_counts.items())[:6])
+    needed = ", ".join(f"{count} ({items:,})" for count, items in list(part.attempt_counts.items())[:6])
     errors = ", ".join(f"{code} ({count:,})" for code, count in list(part.codes.items())[:6])
     return outcomes, needed, errors
 
 
 MANY_ATTEMPTS = 1_000_000
 LISTED = 30
-"""How many batches a list shows, unless told otherwise: a screen's worth."""
+"""How many batches are listed without --limit."""
 HALTED = {
     "budget": "its budget was used up: raise it",
-    "breaker": "a service did not answer for too long: see to it",
-    "tolerance": "more died than is tolerated: see to the dead letters, or raise the tolerance",
+    "breaker": "a service did not answer for too long: check it",
+    "tolerance": "more items died than are tolerated: handle the dead letters, or raise the tolerance",
 }
 WORDS = {
     "sealed": render.GOOD,
@@ -115,30 +112,40 @@ WORDS = {
     "complete, not converged": render.BAD,
 }
 STATES = ("done", "skipped", "dead", "cancelled", "pending")
+WITH_TIMES = 100
+"""Columns that a screen needs to list batches with the time they were opened."""
 RARE = ("skipped", "cancelled")
-"""Columns of the list that are left out where they would be empty."""
+"""Columns of the list that are left out if they would be empty."""
 
 
 def status(
-    batch: Annotated[str | None, typer.Argument(metavar="BATCH", help="One batch; without it, all of them.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="BATCH", help="The name of the batch. Default: all batches.")
+    ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep showing it until it is complete, or Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh until everything is complete, or until Ctrl-C.")
     ] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks, with --watch.")] = 1.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, help="With --watch: seconds between two refreshes.")
+    ] = 1.0,
     numbers: Annotated[
         bool | None,
         typer.Option(
-            "--statistics/--no-statistics", help="By stage. Default: yes, below a million attempts.", show_default=False
+            "--statistics/--no-statistics",
+            help="Show statistics by stage. Default: yes, below a million attempts.",
+            show_default=False,
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="List the newest only. Default: 30; all, with --json.", show_default=False),
+        typer.Option(
+            "--limit", min=1, help="The most to list, newest first. Default: 30; with --json, all.", show_default=False
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a batch stands: counts, money, rate, time left, who works on it. Without a batch, list the newest."""
+    """Show the state of a batch: counts, money, rate, time left, owners. Without a batch, list the newest batches."""
     with hf.open(store) as there:
         if watch and not as_json:
             _watch(there, batch, every, LISTED if limit is None else limit)
@@ -153,7 +160,7 @@ def status(
 
 
 def _tell(batch: "BatchHandle", numbers: bool | None, as_json: bool) -> None:
-    """One batch, with the statistics of its stages unless reading them would take long and nobody insists."""
+    """Show one batch, with the statistics of its stages unless reading them would take long."""
     seen = batch.status()
     wanted = seen.totals.attempts <= MANY_ATTEMPTS if numbers is None else numbers
     collected = batch.statistics() if wanted else None
@@ -180,7 +187,7 @@ def _tell_history(text: str) -> None:
 
 
 def _picture(batch: "BatchHandle", seen: "Status") -> RenderableType:
-    """Return a batch at a glance; of a scan with its partitions."""
+    """Return a batch at a glance; a scan with its partitions."""
     if seen.kind != "partitions":
         return picture(seen)
     from holdfast.interfaces.cli import cursor
@@ -195,7 +202,7 @@ def _picture(batch: "BatchHandle", seen: "Status") -> RenderableType:
 
 
 def _watch(there: "StoreHandle", batch: str | None, every: float, limit: int) -> None:
-    """Look again and again until all is complete; the last picture stays on the screen."""
+    """Refresh until everything is complete; the last picture stays on the screen."""
     console = render.out()
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     try:
@@ -220,7 +227,7 @@ def _is_over(seen: "Status") -> bool:
 
 
 def _in_hands(seen: "Status") -> bool:
-    """Return whether somebody who is alive still has items, be it only to finish them after a cancel."""
+    """Return whether a live owner holds items, even if only to finish them after a cancel."""
     return any(lease.is_live for lease in seen.leases)
 
 
@@ -248,7 +255,7 @@ def _facts(seen: "Status", scan: "ScanOverview | None") -> list[tuple[str, str |
         parts = {word: scan.states.get(word, 0) for word in states}
         rows.append(("partitions", f"{_sum(parts)}{reading}"))
         if scan.follows:
-            rows.append(("", "pending for ever is the scan itself, which follows its source"))
+            rows.append(("", "the pending one is the scan itself, which follows its source and never ends"))
         rows.append(("rows", _rows(scan, parts["pending"])))
         buried = {word: count - parts[word] for word, count in states.items() if count != parts[word]}
         rows += [("buried rows", _sum(buried))] if buried else []
@@ -268,7 +275,7 @@ def _facts(seen: "Status", scan: "ScanOverview | None") -> list[tuple[str, str |
         left = (
             f", about {brief(forecast.seconds)} left"
             if forecast.seconds is not None
-            else ", but nobody works on it now"
+            else ", but no process works on it now"
         )
         rows.append(("rate", f"{render.number(forecast.rate)} items/s{left}"))
     if seen.progressed_at is not None:
@@ -300,7 +307,7 @@ def _attempts(count: int) -> str:
 
 
 def _rows(scan: "ScanOverview", pending: int) -> str:
-    """Return how far a scan is, in rows: so far, still to come, how fast, until when."""
+    """Return the progress of a scan in rows: so far, left, rate, time left."""
     told = [f"{scan.rows:,} so far"]
     if scan.follows:
         told += [scan.lag] if scan.lag and scan.lag != "everything" else []
@@ -314,7 +321,7 @@ def _rows(scan: "ScanOverview", pending: int) -> str:
 
 
 def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
-    """Return who holds what: chunks of one owner in one line where there are several."""
+    """Return the owners, each in one line with all of its chunks."""
     by_owner: dict[tuple[str, bool], list[HeldChunk]] = {}
     for lease in seen.leases:
         by_owner.setdefault((lease.owner, lease.is_live), []).append(lease)
@@ -323,7 +330,7 @@ def _leases(seen: "Status", noun: str) -> list[tuple[str, str | Text]]:
 
 
 def _course(seen: "Status") -> list[tuple[str, str | Text]]:
-    """Return whether it may continue, and when it ends."""
+    """Return whether the batch may continue, and when it ends."""
     rows: list[tuple[str, str | Text]] = []
     if seen.expected is not None:
         missing = seen.expected - seen.counts.expected
@@ -375,7 +382,7 @@ def _list(there: "StoreHandle", seen: "list[Status]") -> RenderableType:
     if not seen:
         return Text(render.clean(f"{there.url} holds no batch yet."))
     shown = [name for name in STATES if name not in RARE or any(getattr(each.counts, name) for each in seen)]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             each.batch,
             Text(each.state, style=WORDS[each.state]),
@@ -387,7 +394,9 @@ def _list(there: "StoreHandle", seen: "list[Status]") -> RenderableType:
         for each in seen
     ]
     headers = ["batch", "state", "items", *shown, "cost", "opened"]
-    table = render.table(headers, rows, right=["items", *shown, "cost"])
+    if render.out().width < WITH_TIMES:
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    table = render.table(headers, rows, right=["items", *shown, "cost"], whole=["batch", "opened"])
     if not (older := len(there) - len(seen)):
         return table
     more = f"… and {older:,} older: holdfast status --limit {older + len(seen)}"
@@ -400,7 +409,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a batch with the statistics of its stages, or one item with its payload and outputs."""
+    """Show a batch with the statistics of its stages, or an item with its payload and outputs."""
     with hf.open(store) as there:
         found = there[batch]
         if item is not None:
@@ -442,7 +451,7 @@ def _show_item(item: "ItemHandle", as_json: bool) -> None:
 
 
 def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Tell an item's whole story: why it is where it is, what happened to it, what can be done."""
+    """Explain an item: why it is in its state, everything that happened to it, and what can be done."""
     with hf.open(store) as there:
         told = there[batch].item(item).why()
     if as_json:
@@ -450,10 +459,10 @@ def why(batch: BatchArgument, item: ItemArgument, store: StoreOption = None, as_
         render.document(told.as_dict() | {"commands": commands})
         return
     render.show(render.heading(f"item {told.key!r} (number {told.number}) of batch {told.batch!r}", told.state))
-    render.show(render.facts([("now", told.now), *([("stands", told.checkpoint)] if told.checkpoint else []),
+    render.show(render.facts([("now", told.now), *([("checkpoint", told.checkpoint)] if told.checkpoint else []),
                               *([("note", told.note)] if told.note else []),
                               *([("cost", told.cost)] if told.cost else [])]))  # fmt: skip
     render.say()
     render.show(render.facts((to_the_millisecond(event.at), event.text) for event in told.events))
     render.say()
-    render.show(render.facts([("next", told.next), *(("", command) for command in told.commands)]))
+    render.commands("next", told.next, told.commands)

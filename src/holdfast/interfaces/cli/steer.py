@@ -1,6 +1,5 @@
-"""`holdfast pause`, `unpause`, `cancel`, `expect` and `close`: how a batch continues, decided by a person."""
+"""`holdfast pause`, `unpause`, `cancel`, `expect` and `close`: a person decides how a batch continues."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ import typer
 import holdfast as hf
 from holdfast import BatchChange
 from holdfast.interfaces.cli import render
-from holdfast.interfaces.cli.common import ActOptions, BatchArgument, agreed, decide, with_manner
+from holdfast.interfaces.cli.common import ActOptions, BatchArgument, agreed, check_reason, decide, with_manner
 from holdfast.runtime.text import command, unpause_command
 
 
@@ -17,7 +16,7 @@ def pause(batch: BatchArgument, *, manner: ActOptions) -> None:
     """Pause a batch: workers stop at their next checkpoint, and no run continues before `unpause`. Nothing is lost."""
     with hf.open(manner.store) as store:
         found = store[batch]
-        by = agreed(f"Pause {batch}", replace(manner, yes=True))  # it can be taken back, so nobody is asked
+        by = agreed(f"Pause {batch}", manner, confirms=False)
         done = found.pause(reason=by.reason, actor=by.name)
     _answer(done, manner, f"{batch} is paused: workers stop at their next checkpoint. To continue: "
                           f"{unpause_command(batch)}, then run it again")  # fmt: skip
@@ -25,10 +24,10 @@ def pause(batch: BatchArgument, *, manner: ActOptions) -> None:
 
 @with_manner(dry_run=False)
 def unpause(batch: BatchArgument, *, manner: ActOptions) -> None:
-    """Let a paused batch continue: the next run does."""
+    """Let a paused batch continue with the next run."""
     with hf.open(manner.store) as store:
         found = store[batch]
-        by = agreed(f"Unpause {batch}", replace(manner, yes=True))
+        by = agreed(f"Unpause {batch}", manner, confirms=False)
         done = found.unpause(reason=by.reason, actor=by.name)
     _answer(done, manner, f"{batch} may continue: run it again")
 
@@ -37,12 +36,12 @@ def unpause(batch: BatchArgument, *, manner: ActOptions) -> None:
 def cancel(
     batch: BatchArgument,
     at_once: Annotated[
-        bool, typer.Option("--at-once", help="Fence owners at work off: what they do is not committed.")
+        bool, typer.Option("--at-once", help="Fence off the workers: work in flight is not committed.")
     ] = False,
     *,
     manner: ActOptions,
 ) -> None:
-    """Call a batch off, for good: what is pending is cancelled, what is in flight is finished or left."""
+    """Cancel a batch for good: pending items are cancelled, items in flight are finished or left to their owners."""
     with hf.open(manner.store) as store:
         decide(store[batch].cancel(at_once=at_once, dry_run=True), manner)
 
@@ -50,11 +49,11 @@ def cancel(
 @with_manner()
 def expect(
     batch: BatchArgument,
-    expected: Annotated[int, typer.Argument(metavar="N", help="How many items it has in all, counted by their keys.")],
+    expected: Annotated[int, typer.Argument(metavar="N", help="The number of items in all, counted by their keys.")],
     *,
     manner: ActOptions,
 ) -> None:
-    """Tell how many items a batch has in all: the last of them ends it. Another number than before needs a reason."""
+    """Set how many items a batch has in all: the last one ends it. Changing the number needs a reason."""
     with hf.open(manner.store) as store:
         found, seen = store[batch], store[batch].status()
         came = seen.counts.expected
@@ -66,19 +65,24 @@ def expect(
             return
         reason, actor = manner.reason, manner.who
         if seen.expected not in (None, expected):
-            reason, actor = agreed(f"Expect {expected:,} items of {batch}", replace(manner, yes=True))[::-1]
+            if not manner.as_json:
+                render.say(
+                    f"{batch} was expected to have {render.many(seen.expected or 0, 'item')}; {came:,} came so far."
+                )
+            reason, actor = agreed(f"Expect {expected:,} items of {batch}", manner, confirms=False)[::-1]
         done = found.expect(expected, reason=reason, actor=actor)
     _answer(done, manner, f"{batch} is expected to have {render.many(expected, 'item')}")
 
 
 @with_manner()
 def close(batch: BatchArgument, *, manner: ActOptions) -> None:
-    """Take no new items from now on: those that are there may come again, and once they are settled the batch ends. It
-    cannot be undone."""
+    """Close a batch: it takes no new items, and ends when the items it has are settled. This cannot be undone."""
     with hf.open(manner.store) as store:
         found, seen = store[batch], store[batch].status()
         came, missing = seen.counts.expected, max(0, (seen.expected or 0) - seen.counts.expected)
         is_closed = seen.closed_at is not None
+        if not manner.dry_run and not is_closed:
+            check_reason(f"Close {batch} for good", manner)
         if manner.as_json and manner.dry_run:
             render.document({"batch": batch, "admitted": came, "expected": seen.expected, "never_created": missing})
         elif not manner.as_json and not is_closed:
@@ -95,7 +99,7 @@ def close(batch: BatchArgument, *, manner: ActOptions) -> None:
 
 
 def _answer(done: BatchChange, manner: ActOptions, sentence: str) -> None:
-    """Tell what was done, and the end if that was it; ends with 1 where the batch is not explained at its end."""
+    """Print what was done, and the end of the batch if it came; exit with 1 if the end leaves items unexplained."""
     if manner.as_json:
         render.document(done.as_dict())
     else:

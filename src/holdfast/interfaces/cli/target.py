@@ -1,4 +1,4 @@
-"""From `app.py:book` or `package.module:book` to the pipeline or scan."""
+"""Loads the pipeline or scan at `app.py:book` or `package.module:book`."""
 
 import importlib
 import os
@@ -14,14 +14,13 @@ Runnable = Pipeline | Scan | Follow
 
 
 def load(target: str) -> Pipeline:
-    """Return the pipeline at `file.py:name` or `module:name`; without a name, the only one there. A scan has one,
-    too."""
+    """Return the pipeline at `file.py:name` or `module:name`, or of the scan there; without a name, the only one."""
     found = load_runnable(target)
     return found if isinstance(found, Pipeline) else found.pipeline
 
 
 def load_scan(target: str) -> Scan | Follow:
-    """Return the scan at such a place."""
+    """Return the scan or follower at a target."""
     found = load_runnable(target)
     if isinstance(found, Pipeline):
         raise UsageError(f"{target} is the pipeline {found.name!r}: a scan is needed")
@@ -29,7 +28,7 @@ def load_scan(target: str) -> Scan | Follow:
 
 
 def load_runnable(target: str) -> Runnable:
-    """Return the pipeline or scan at such a place."""
+    """Return the pipeline, scan or follower at a target."""
     where, colon, name = target.rpartition(":")
     if not colon:
         where, name = target, ""

@@ -1,7 +1,7 @@
-"""Functions of the user's that are asked on threads of their own, for a limited time.
+"""User functions (verifiers and adopters) that are called on separate threads, for a limited time.
 
-One that hangs keeps its thread and is left alone: nobody waits for it any longer. Threads are daemons, so that it
-cannot keep the process from ending either.
+A function that hangs keeps its thread, and the caller no longer waits for it. Threads are daemons, so that it cannot
+keep the process from ending.
 """
 
 import inspect
@@ -18,16 +18,16 @@ from holdfast.core.limits import CHECK_SECONDS, HUNG_CHECKS
 from holdfast.runtime.text import Duration, seconds
 
 current_batch: ContextVar[tuple[str, str] | None] = ContextVar("holdfast-batch", default=None)
-"""Of which pipeline and batch something of the user's is run here, on this thread or in this coroutine: the event loop
-has coroutines of several runs on one thread."""
+"""The pipeline and batch for which user code is running on this thread, or in this coroutine: the event loop has
+coroutines of several runs on one thread."""
 
 
 class Silence(TimeoutError):
-    """It did not answer in time."""
+    """A check that did not answer in time."""
 
 
 class Asker:
-    """Asks, and waits for the answer no longer than it may take. Threads are started as they are needed."""
+    """A caller of user functions that waits for a limited time. Threads are started as needed."""
 
     def __init__(self) -> None:
         self._idle: list[_Voice] = []
@@ -35,7 +35,7 @@ class Asker:
         self._lock = threading.Lock()
 
     def ask(self, function: Callable[..., Any], *args: Any, seconds: float) -> Any:
-        """Return what the function answers; what it raises is raised here, and Silence when it takes too long."""
+        """Call the function and return its result. Its exceptions are raised here, and Silence if it takes too long."""
         if self._hung:
             self._refuse_if_too_many_hang()
         voice = self._take()
@@ -53,7 +53,7 @@ class Asker:
         return answer
 
     def close(self) -> None:
-        """Let the threads end that nobody needs."""
+        """End the idle threads."""
         while self._idle:
             self._take().todo.put(None)
 
@@ -61,7 +61,7 @@ class Asker:
         with self._lock:
             self._hung = [voice for voice in self._hung if voice.is_alive()]
             if len(self._hung) >= HUNG_CHECKS:
-                raise Silence(f"{HUNG_CHECKS} checks hang already, so it was not asked")
+                raise Silence(f"{HUNG_CHECKS} checks are already hanging, so it was not called")
 
     def _take(self) -> "_Voice":
         try:
@@ -86,9 +86,9 @@ class _Voice(threading.Thread):
             answer, error = None, None
             try:
                 answer = function(*args)
-            except BaseException as raised:  # noqa: BLE001 - whoever asked gets it, whatever it is
+            except BaseException as raised:  # noqa: BLE001 - it is raised in the caller
                 error = raised
-            if os.getpid() != process:  # it forked and its child came back: it must not go on with its parent's work
+            if os.getpid() != process:  # the function forked: its child must not continue the parent's work
                 os._exit(70)
             self.answers.put((answer, error))
             del todo, function, args, answer, error
@@ -96,11 +96,11 @@ class _Voice(threading.Thread):
 
 Function = Callable[..., Any]
 UNSAID = "its verifier does not accept it"
-"""What is said of an output where the verifier gave no reason."""
+"""The reason why an output was refused, if the verifier gave none."""
 
 
 class CheckFailed(HoldfastError):
-    """A verifier or an adopter raised or hung: that says nothing about the output."""
+    """A verifier or an adopter that raised or hung, so that nothing is known about the output."""
 
     def __init__(self, what: str, code: str, error: BaseException) -> None:
         super().__init__(what)
@@ -110,7 +110,7 @@ class CheckFailed(HoldfastError):
 
 
 class Check:
-    """A function of the user's that looks at the outside world, and how long it may take."""
+    """A user function that checks the outside world, with its time limit."""
 
     word = ""
     code = ""
@@ -146,20 +146,20 @@ class Verifier(Check):
         return self.count == 3
 
     def objection(self, out: Any, item: Any, ctx: Any) -> str | None:
-        """Return what it has against the output; None where it accepts it."""
+        """Return its objection to the output; None if it accepts the output."""
         try:
             answer = self.function(out, item, ctx) if self.wants_item else self.function(out)
         except Bad as bad:
             answer = bad
         if isinstance(answer, Bad):
             return str(answer) or UNSAID
-        if type(answer).__name__ not in ("bool", "bool_"):  # numpy has bools of its own
+        if type(answer).__name__ not in ("bool", "bool_"):  # numpy has its own bools
             raise UsageError(f"it returned {_a(answer)}: a verifier returns True, False, or hf.Bad(why)")
         return None if answer else UNSAID
 
 
 class Adopter(Check):
-    """A user's search for what an earlier attempt made and could not record, `(item, ctx)`."""
+    """A user's search for an output that an earlier attempt made but could not record, `(item, ctx)`."""
 
     word = "adopter"
     code = "adopter_failed"
@@ -177,19 +177,19 @@ def _count(function: Function, what: str) -> int:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise UsageError(f"{what} cannot be called: write a function") from None
+        raise UsageError(f"{what} cannot be called: pass a function") from None
     return len([p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD])
 
 
 def no_answer(error: BaseException) -> str:
-    """Return how a check gave no answer, and what to do."""
+    """Return why a check gave no answer, and what to do."""
     how = text_of(error) if isinstance(error, Silence) else f"it raised {type(error).__name__}: {text_of(error)}"
-    return f"{how}; the item itself may be fine: put right what it looks at, or the function"
+    return f"{how}; the item itself may be fine: fix the function, or the service that it checks"
 
 
 def text_of(error: BaseException) -> str:
     try:
         text = ". ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
         return canonical.storable(text) or type(error).__name__
-    except Exception as worse:  # noqa: BLE001 - a __str__ of the user's may raise anything
-        return f"{type(error).__name__} (its text cannot be had: {type(worse).__name__})"
+    except Exception as worse:  # noqa: BLE001 - a user's __str__ may raise anything
+        return f"{type(error).__name__} (its text cannot be read: {type(worse).__name__})"

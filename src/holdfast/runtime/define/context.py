@@ -1,4 +1,4 @@
-"""What a handler may know and say about the attempt it is in."""
+"""The context of an attempt: what a handler can read and report about it."""
 
 import logging
 import time
@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast.handler")
 
 MOST_UNITS = canonical.to_units(1_000_000)
 MOST_TOKENS = 10**15
-"""What one attempt can cost at most: sums over a batch stay far below what a store can add up."""
+"""The most that one attempt can cost: sums over a batch stay far below the limits of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,13 @@ class Context:
             usage: Other facts about the usage, as plain values.
         """
         if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-            raise UsageError(f"tokens={tokens!r}: give a whole number, 0 or more")
+            raise UsageError(f"tokens={tokens!r}: pass a whole number, 0 or more")
         said = self._spend
         units, tokens = said.get("usd", 0) + canonical.to_units(usd), said.get("tokens", 0) + tokens
         if units > MOST_UNITS or tokens > MOST_TOKENS:
             raise UsageError(
-                f"usd={usd!r}, tokens={tokens!r}: that is more than one attempt can cost; are they dollars?"
+                f"usd={usd!r}, tokens={tokens!r}: that is more than one attempt can cost; check that the amount is in "
+                "dollars"
             )
         said["usd"], said["tokens"] = units, tokens
         if model:
@@ -152,7 +153,7 @@ class Context:
         except ValidationError as error:
             raise Invalid(f"metrics: {explain(error)}", "invalid_metrics") from None
         except (TypeError, ValueError, OverflowError) as error:
-            raise Invalid(f"metrics: {error}: measure numbers, text and lists of them", "invalid_metrics") from None
+            raise Invalid(f"metrics: {error}: pass numbers, text, and lists of these", "invalid_metrics") from None
         return Spend(n, **self._spend, metrics=metrics) if self._spend or metrics else None
 
     def settle_up(self) -> None:
@@ -168,15 +169,15 @@ class Context:
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts as the journal can hold them: JSON, and no whole number beyond 64 bits."""
+    """Return facts as the journal can hold them: JSON, and no integer beyond 64 bits."""
     plain: dict[str, Any] = canonical.decode(canonical.encode(facts))
     msgspec.msgpack.encode(plain)
     return plain
 
 
 def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:
-    """Return the same for every attempt at the same input, with a crash or a rewind in between; a reset makes a new
-    one."""
+    """Return a key that is the same for every attempt at the same input, even after a crash or a rewind; a reset makes
+    a new one."""
     resets = item.place.epoch - item.place.rewinds
     content = canonical.digest(b"", item.input).hex()
     return canonical.fingerprint([pipeline, batch, stage, canonical.key_text(item.key), resets, content])

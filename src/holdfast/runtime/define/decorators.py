@@ -1,7 +1,8 @@
-"""The types of decorators: a function that is registered keeps its own, and is refused where it cannot be called.
+"""The types of decorators: a registered function keeps its own type, and a type checker refuses one that cannot be
+called.
 
-These say nothing at run time. What a verifier or an adopter is registered for depends on its stage, and a type variable
-cannot be bound by another one: of theirs the types of parameters and answer are kept, the names of parameters are not.
+They have no effect at run time. The type of a verifier or an adopter depends on its stage, and a type variable cannot
+be bound by another one: so the types of its parameters and its result are kept, but not the names of its parameters.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,19 +27,19 @@ Converging = TypeVar("Converging", bound=Callable[[Any], Any])
 
 
 class NumpyBool(Protocol):
-    """A truth value of numpy, which is no bool."""
+    """A boolean of numpy, which is not a `bool`."""
 
     def item(self) -> bool: ...
 
 
 Given = TypeVar("Given")
-"""What a verifier or an adopter calls the item: as it says itself."""
+"""The type of the item of a verifier or an adopter, as it is annotated there."""
 Out = TypeVar("Out")
 Verdict = TypeVar("Verdict", bound=bool | Bad | NumpyBool)
 
 
 class VerifierOf(Protocol[Out]):
-    """Registers a verifier of such outputs."""
+    """A decorator that registers a verifier of such outputs."""
 
     @overload
     def __call__(self, function: Callable[[Out], Verdict], /) -> Callable[[Out], Verdict]: ...
@@ -49,7 +50,7 @@ class VerifierOf(Protocol[Out]):
 
 
 class AdopterOf(Protocol[Out]):
-    """Registers an adopter of such outputs."""
+    """A decorator that registers an adopter of such outputs."""
 
     @overload
     def __call__(self, function: Callable[[Given, Context], Out], /) -> Callable[[Given, Context], Out]: ...

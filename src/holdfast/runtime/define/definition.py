@@ -1,4 +1,4 @@
-"""What a batch remembers of its pipeline: stages, what identifies items, and the patience with them."""
+"""The definition of a pipeline that is stored with a batch: its stages, what identifies its items, and its patience."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The two bounds, in seconds."""
+    """The times after which a pending item is an orphan, and a dead letter unanswered, in seconds."""
 
     orphan_after: float = ORPHAN_GRACE
     dead_after: float = DEAD_AGE
 
     @staticmethod
     def check(orphan_after: Duration, dead_after: Duration) -> "Patience":
-        """From what a user wrote."""
+        """Return the patience from the user's options."""
         found = Patience(seconds(orphan_after, "orphan_after"), seconds(dead_after, "dead_after"))
         for name, given, value in (
             ("orphan_after", orphan_after, found.orphan_after),
             ("dead_after", dead_after, found.dead_after),
         ):
             if value <= 0:
-                raise UsageError(f"{name}={given!r}: a time longer than 0, such as '30m', '2h' or '7d'")
+                raise UsageError(f"{name}={given!r}: pass a time longer than 0, such as '30m', '2h' or '7d'")
         return found
 
     @staticmethod
     def of(batch: Batch) -> "Patience":
-        """Return the patience that the batch was last run with."""
+        """Return the patience of the last run of the batch."""
         said = canonical.decode(batch.definition)
         return Patience(
             float(said.get("orphan_after", ORPHAN_GRACE)),
@@ -45,7 +45,7 @@ class Patience:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what of it is kept with a batch: what is not as usual."""
+        """Return the values to store with a batch: those that differ from the default."""
         said = {"orphan_after": self.orphan_after, "dead_after": self.dead_after}
         usual = {"orphan_after": ORPHAN_GRACE, "dead_after": DEAD_AGE}
         return {name: value for name, value in said.items() if value != usual[name]}
@@ -62,8 +62,7 @@ NEW = "nothing: every item is new"
 
 
 def describe(pipeline: str, stages: "Sequence[Stage]", keyed: str, patience: Patience = USUAL) -> bytes:
-    """Return the pipeline as it is kept with a batch: its stages, what identifies its items, and when they are
-    orphans."""
+    """Return the pipeline as it is stored with a batch: its stages, what identifies its items, and its patience."""
     described = [stage.describe() for stage in stages]
     return canonical.encode({"pipeline": pipeline, "stages": described, "keyed": keyed, **patience.describe()})
 
@@ -71,8 +70,8 @@ def describe(pipeline: str, stages: "Sequence[Stage]", keyed: str, patience: Pat
 def for_run(
     pipeline: "PipelineDefinition", known: Batch | None, key: "KeyFrom", identity: "Identity", *, reads_items: bool
 ) -> tuple["KeyFrom", bytes]:
-    """Return what identifies the items of a run, and its pipeline as it is kept with the batch. A run that reads no
-    items changes nothing about how those are identified that the batch has."""
+    """Return what identifies the items of a run, and its pipeline as it is stored with the batch. A run that reads no
+    items keeps what identified the items of the batch."""
     key = remembered_key(known, key, identity)
     keyed = keyed_by(key, identity) if known is None or reads_items else remembered(known)
     return key, describe(pipeline.name, pipeline.stages, keyed, pipeline.patience)
@@ -88,7 +87,7 @@ def keyed_by(key: "KeyFrom", identity: "Identity") -> str:
 
 
 def remembered_key(known: Batch | None, key: "KeyFrom", identity: "Identity") -> "KeyFrom":
-    """Return the key to go on with: the one that is given, or the field the batch was begun with."""
+    """Return the key to use: the given one, or the field with which the batch was begun."""
     if key is not None or known is None or identity != "key":
         return key
     keyed = remembered(known)
@@ -109,16 +108,16 @@ def remembered_identity(known: Batch) -> "Identity":
 
 
 def check_key(known: Batch, key: "KeyFrom", identity: "Identity") -> None:
-    """Refuse to identify items of a batch by something else than before."""
+    """Refuse to identify the items of a batch by anything but before."""
     before, now = _read(known).get("keyed", DEFAULT), keyed_by(key, identity)
     if before != now:
         raise DefinitionChanged(
-            f"the items of batch {known.name!r} were identified by {before}, and now by {now}: give the same key"
+            f"the items of batch {known.name!r} were identified by {before}, but now by {now}: pass the same key"
         )
 
 
 def check(known: Batch, pipeline: str, definition: bytes, *, reads_items: bool) -> None:
-    """Refuse what would make another batch of it: other stages, or items identified by something else."""
+    """Refuse a definition that does not fit the batch: other stages, or items identified by something else."""
     if known.pipeline != pipeline:
         raise UsageError(
             f"batch {known.name!r} belongs to pipeline {known.pipeline!r}, not to {pipeline!r}: choose another "
@@ -130,13 +129,13 @@ def check(known: Batch, pipeline: str, definition: bytes, *, reads_items: bool) 
     stages = [[stage["name"] for stage in each["stages"]] for each in (before, after)]
     if stages[0] != stages[1]:
         raise DefinitionChanged(
-            f"batch {known.name!r} was opened with the stages {', '.join(stages[0])}, and the pipeline now has "
-            f"{', '.join(stages[1])}: give the batch another name, or restore the stages"
+            f"batch {known.name!r} was opened with the stages {', '.join(stages[0])}, but the pipeline now has "
+            f"{', '.join(stages[1])}: use another batch name, or restore the stages"
         )
     if reads_items and remembered(known) != after["keyed"]:
         raise DefinitionChanged(
-            f"the items of batch {known.name!r} were identified by {remembered(known)}, and now by "
-            f"{after['keyed']}: every item would be taken for a new one; give the same key, or another batch name"
+            f"the items of batch {known.name!r} were identified by {remembered(known)}, but now by {after['keyed']}: "
+            "every item would look new; pass the same key, or use another batch name"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a user may say about a run, checked before anything happens."""
+"""The options of a run, checked before anything happens."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ KeyFrom = str | Callable[[Any], Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The end of a batch as a user writes it: a moment, or a time from when it is first said."""
+    """The end of a batch as the user passed it: a point in time, or a duration from the run that first passed it."""
 
     seconds: float | None = None
     at: float | None = None
@@ -45,13 +45,13 @@ class Until:
 
     @property
     def words(self) -> str:
-        """What the journal keeps as the reason: the same words mean the same end."""
+        """The reason in the journal: the same words mean the same end."""
         return f"run until {in_utc(self.at)}" if self.at is not None else f"run until {self.seconds:g} s later"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user said about a run, checked."""
+    """The checked options of a run."""
 
     batch: str
     key: KeyFrom
@@ -59,9 +59,9 @@ class Options:
     cap: int | None
     item_cost: int | None
     tolerate: int | float
-    """How many dead letters are fine at the end: a count, or a share as a float."""
+    """The number of dead letters that is fine at the end: a count, or a share as a float."""
     stop_beyond: DeadLimit | None
-    """How many may die before the run stops."""
+    """The number of items that may die before the run stops."""
     deadline: float | None
     until: Until | None
     lease: float
@@ -80,7 +80,7 @@ class Options:
 
     @property
     def tolerates_all(self) -> bool:
-        """Whether every item may be a dead letter."""
+        """True if every item may be a dead letter."""
         return isinstance(self.tolerate, float) and self.tolerate >= 1
 
     @staticmethod
@@ -109,19 +109,17 @@ class Options:
         allow_empty: bool = False,
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
-            raise UsageError(f"workers={workers!r}: a whole number from 1 to {WORKERS:,}")
+            raise UsageError(f"workers={workers!r}: pass a whole number from 1 to {WORKERS:,}")
         if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
-            raise UsageError(
-                f"executor={executor!r}: pass 'threads', 'processes', or give a concurrent.futures.Executor"
-            )
+            raise UsageError(f"executor={executor!r}: pass 'threads', 'processes' or a concurrent.futures.Executor")
         if budget is not None and not isinstance(budget, Budget):
-            raise UsageError(f"budget={budget!r}: write hf.Budget(usd=…)")
+            raise UsageError(f"budget={budget!r}: pass hf.Budget(usd=…)")
         if not (progress is None or isinstance(progress, bool) or callable(progress)):
-            raise UsageError(f"progress={progress!r}: pass True or False, or give a function that takes the figures")
+            raise UsageError(f"progress={progress!r}: pass True, False or a function that takes the figures")
         if not isinstance(seal, bool):
-            raise UsageError(f"seal={seal!r}: pass True to seal the batch once every item is accounted for, else False")
+            raise UsageError(f"seal={seal!r}: pass True to seal the batch once every item is accounted for, or False")
         if not isinstance(allow_empty, bool):
-            raise UsageError(f"allow_empty={allow_empty!r}: pass True where a source without any item is fine")
+            raise UsageError(f"allow_empty={allow_empty!r}: pass True if a source without any item is fine, or False")
         beat = heartbeat_seconds(lease, heartbeat)
         check_level(verify)
         check_identity(key, identity, changed)
@@ -143,8 +141,8 @@ class Options:
 
 
 def count_or_share(said: object, name: str) -> int | float:
-    """Return a number of items as an int, and a share of them, written "1%", as a float. A float is refused: one item
-    and all items would differ by a point."""
+    """Return a number of items as an int, and a share, written "1%", as a float. A float is refused: 1 would mean one
+    item, and 1.0 all items."""
     text = str(said).strip() if isinstance(said, str) else ""
     if type(said) is int and said >= 0:
         return said
@@ -156,13 +154,13 @@ def count_or_share(said: object, name: str) -> int | float:
 
 
 def dead_limit(stop_beyond: int | str) -> DeadLimit:
-    """Return how many may die before a run stops, as a store judges it."""
+    """Return how many items may die before a run stops, in the form that a store takes."""
     found = count_or_share(stop_beyond, "stop_beyond")
     return DeadLimit(count=found, share=None) if isinstance(found, int) else DeadLimit(count=None, share=found)
 
 
 def allowed(tolerate: int | float, expected: int) -> int:
-    """Return how many dead letters are fine among so many items."""
+    """Return how many dead letters are fine among this many items."""
     return tolerate if isinstance(tolerate, int) else share_of(tolerate, expected)
 
 
@@ -175,7 +173,7 @@ def lease_seconds(lease: Duration) -> float:
 
 
 def heartbeat_seconds(lease: Duration, heartbeat: Duration | None) -> float | None:
-    """Return how often leases are renewed, checked; None where nobody said it."""
+    """Return how often leases are renewed, checked; None if that was not passed."""
     if heartbeat is None:
         return None
     found = seconds(heartbeat, "heartbeat")
@@ -184,21 +182,23 @@ def heartbeat_seconds(lease: Duration, heartbeat: Duration | None) -> float | No
 
 
 def check_capabilities(able: Capabilities, options: Options, receivers: Sequence[object]) -> None:
-    """Refuse a run that its store cannot hold to what was said."""
+    """Refuse a run with options that its store does not support."""
     if options.cap is not None and not able.budget:
-        raise _refused("budget=", "money is counted over all chunks of a batch, and a bucket writes one at a time")
+        raise _refused(
+            "budget=", "money is counted over all chunks of a batch, but a bucket writes one chunk at a time"
+        )
     if receivers and not able.events:
-        raise _refused("events=", "a bucket has no order over all chunks in which events could be delivered")
+        raise _refused("events=", "events are delivered in one order over all chunks, which a bucket does not have")
 
 
 def _refused(what: str, why: str) -> UsageError:
-    return UsageError(f"{what} does not work with the state in a bucket: {why}. Leave it out, or use a database")
+    return UsageError(f"{what} does not work with a store in a bucket: {why}. Leave it out, or use a database")
 
 
 def check_identity(key: KeyFrom, identity: str, changed: str) -> None:
-    """Refuse words we do not know, and a key that is neither a field nor a function."""
+    """Refuse a key that is neither a field nor a function, and an unknown `identity` or `changed`."""
     if not (key is None or isinstance(key, str) or callable(key)):
-        raise UsageError(f"key={key!r}: name a field, or give a function of the item")
+        raise UsageError(f"key={key!r}: pass the name of a field, or a function of the item")
     if identity not in ("key", "content", "new"):
         raise UsageError(f'identity={identity!r}: pass "key", "content" or "new"')
     if changed not in ("refuse", "keep", "rerun"):
@@ -206,19 +206,19 @@ def check_identity(key: KeyFrom, identity: str, changed: str) -> None:
 
 
 def check_level(level: str) -> None:
-    """Refuse words we do not know."""
+    """Refuse an unknown `verify`."""
     if level not in ("none", "quick", "full"):
         raise UsageError(f'verify={level!r}: pass "none", "quick" or "full"')
 
 
 def check_code_change(choice: str | None) -> None:
-    """Refuse words we do not know."""
+    """Refuse an unknown `on_code_change`."""
     if choice not in (None, "refuse", "keep", "rerun"):
         raise UsageError(f'on_code_change={choice!r}: use "keep", "rerun" or "refuse"')
 
 
 def check_signals(signals: object) -> None:
-    """Refuse what is not one of the three ways."""
+    """Refuse an unknown `signals`."""
     if signals not in get_args(Signals):
         raise UsageError(
             f"signals={signals!r}: pass 'raise' (Ctrl-C drains, then raises hf.Interrupted), 'report' (it drains, and "

@@ -1,4 +1,4 @@
-"""What a user defines: stages in their order, resources, hooks, a store and perhaps a source."""
+"""The definition of a pipeline: stages in order, resources, hooks, a store and an optional source."""
 
 import inspect
 import os
@@ -37,7 +37,7 @@ STAGE_OPTIONS = frozenset({"name", "retry", "sink", "timeout", "concurrency", "e
 
 
 class PipelineDefinition:
-    """A pipeline as it is defined: all that a run, a report or an operator has to know of it."""
+    """The definition of a pipeline, as runs, reports and operators use it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PipelineDefinition:
         self.name = check_name(name, "pipeline")
         self.patience = Patience.check(orphan_after, dead_after)
         self.home: Any = self
-        """What worker processes look for at the top of a module: itself, or the scan that it belongs to."""
+        """The object that worker processes look for at the top of a module: itself, or the scan that it belongs to."""
         self.receivers = receivers(events)
         self.stages: list[Stage] = []
         self.resources: dict[str, Resource] = {}
@@ -110,7 +110,7 @@ class PipelineDefinition:
         if function is None:
             return lambda wrapped: self._add(Stage(wrapped, **options))
         if not callable(function):
-            raise UsageError(f"stage({function!r}): use @{self.name}.stage on a function, or give options by name")
+            raise UsageError(f"stage({function!r}): use @{self.name}.stage on a function, or pass options by name")
         return self._add(Stage(function, **options))
 
     @overload
@@ -165,11 +165,13 @@ class PipelineDefinition:
         names = [known.name for known in self.stages]
         for known in [known for known in self.stages if known.name != stage.name and known.sink is not None]:
             if stage.sink is not None and known.describe()["sink"] == stage.sink.describe():
-                raise UsageError(f"stages {known.name!r} and {stage.name!r} would write to the same files")
+                raise UsageError(
+                    f"stages {known.name!r} and {stage.name!r} would write to the same files: use different file names"
+                )
         if stage.name in names:
             self.stages[names.index(stage.name)] = stage
         elif len(self.stages) >= STAGES:
-            raise UsageError(f"pipeline {self.name!r} has {STAGES} stages, the most there can be")
+            raise UsageError(f"pipeline {self.name!r} has {STAGES} stages, which is the most allowed")
         else:
             self.stages.append(stage)
         return stage
@@ -209,8 +211,8 @@ class PipelineDefinition:
         preload(where)
         named = isinstance(where, str | Path) and not str(where).startswith("memory:")
         self.store_name = str(where) if named else None
-        """The store as it is named, for commands that can be pasted; None where the default holds, or nobody else can
-        open it."""
+        """The name of the store, for commands that can be pasted; None for the default store, or one that another
+        process cannot open."""
 
     def _items(self, items: Iterable[Any] | None) -> Iterable[Any] | None:
         found = items if items is not None else self._source
@@ -219,24 +221,24 @@ class PipelineDefinition:
         if found is None:
             return None
         if inspect.isasyncgen(found):
-            raise UsageError(f"the source of pipeline {self.name!r} is async: give a plain generator")
+            raise UsageError(f"the source of pipeline {self.name!r} is async: pass a plain generator")
         if isinstance(found, str | bytes | dict) or not isinstance(found, Iterable):
             raise UsageError(
-                f"the items of pipeline {self.name!r} are a {type(found).__name__}: give a list, a generator or a "
+                f"the items of pipeline {self.name!r} are a {type(found).__name__}: pass a list, a generator or a "
                 "source"
             )
         if hasattr(found, "columns") and not isinstance(found, Source):
             raise UsageError(
-                f"the items of pipeline {self.name!r} are a {type(found).__name__}, which hands out its columns: give "
+                f"the items of pipeline {self.name!r} are a {type(found).__name__}, which yields its columns: pass "
                 'its rows, such as frame.to_dict("records") of pandas or frame.iter_rows(named=True) of polars'
             )
         return found
 
 
 def check_name(name: str, what: str) -> str:
-    """Return a name people can read and type; refused with the reason otherwise."""
+    """Return the name if it can be read and typed; raise UsageError otherwise."""
     if not isinstance(name, str) or not name.strip() or name != name.strip():
-        raise UsageError(f"{what} name {name!r}: give some text without blanks around it")
+        raise UsageError(f"{what} name {name!r}: pass text without blanks at its ends")
     if len(name) > BATCH_NAME_CHARS or any(ord(c) < 32 or 0xD800 <= ord(c) <= 0xDFFF for c in name):
         raise UsageError(
             f"{what} name {name[:40]!r}…: at most {BATCH_NAME_CHARS} characters, none of them control characters"

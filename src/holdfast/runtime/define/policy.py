@@ -1,4 +1,4 @@
-"""What a user may say about retries, money, tolerance and pauses."""
+"""Options for retries, budgets and breakers."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -34,12 +34,14 @@ class Retry:
 
     def policy(self) -> Policy:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or not 1 <= self.attempts <= 1000:
-            raise UsageError(f"Retry(attempts={self.attempts!r}): a whole number from 1 to 1000")
+            raise UsageError(f"Retry(attempts={self.attempts!r}): pass a whole number from 1 to 1000")
         if not isinstance(self.wait, tuple | list) or len(self.wait) != 2:
-            raise UsageError(f"Retry(wait={self.wait!r}): the shortest and the longest wait, such as ('2s', '30s')")
+            raise UsageError(
+                f"Retry(wait={self.wait!r}): pass the shortest and the longest wait, such as ('2s', '30s')"
+            )
         low, high = (seconds(part, "Retry(wait=…)") for part in self.wait)
         if low > high:
-            raise UsageError(f"Retry(wait={self.wait!r}): the first is the shortest wait, the second the longest")
+            raise UsageError(f"Retry(wait={self.wait!r}): the first wait must not be longer than the second")
         return Policy(
             attempts=self.attempts,
             within=seconds(self.within, "Retry(within=…)"),
@@ -61,9 +63,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if canonical.to_units(self.usd) == 0:
-            raise UsageError("Budget(usd=0) would let nothing run: give an amount, or leave the budget out")
+            raise UsageError("Budget(usd=0) would let nothing run: pass an amount, or leave the budget out")
         if self.item is not None and not 0 < canonical.to_units(self.item) <= canonical.to_units(self.usd):
-            raise UsageError(f"Budget(usd={self.usd}, item={self.item}): an item costs something, and no more than all")
+            raise UsageError(f"Budget(usd={self.usd}, item={self.item}): item must be more than 0, and at most usd")
 
 
 @dataclass(frozen=True, slots=True)

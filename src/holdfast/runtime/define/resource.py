@@ -1,4 +1,4 @@
-"""A resource as it is defined: the function that makes it, and for how long one of them lasts."""
+"""The definition of a resource: the function that opens it, and its scope."""
 
 import inspect
 import threading
@@ -16,7 +16,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """A named function that opens something for handlers; where it yields, the rest of it closes that again."""
+    """A named function that opens something for handlers; if it yields, the code after the yield closes it."""
 
     name: str
     function: Function
@@ -24,10 +24,10 @@ class Resource:
     is_async: bool
     yields: bool
     needed: tuple[str, ...]
-    """Resources that it is handed itself."""
+    """Resources that it takes itself."""
     optional: tuple[str, ...]
     opening: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the one of this process is opened."""
+    """Held while the resource of this process is opened."""
 
     @property
     def what(self) -> str:
@@ -35,18 +35,20 @@ class Resource:
 
 
 def define(function: Function, name: str | None, scope: Scope) -> Resource:
-    """Return a resource; refuse one that could never be handed to anybody."""
+    """Return a resource; refuse one that could never be passed to a handler."""
     named = name if name is not None else getattr(function, "__name__", type(function).__name__)
     what = f"resource {named!r}"
     if not callable(function):
-        raise UsageError(f"{what}: use @….resource on a function, or give options by name")
+        raise UsageError(f"{what}: use @….resource on a function, or pass options by name")
     if not isinstance(named, str) or not named.isidentifier() or named == "ctx":
-        raise UsageError(f"{what}: handlers are handed it by the name of a parameter: give it such a name, and not ctx")
+        raise UsageError(
+            f"{what}: handlers take it as a parameter of that name: use a valid parameter name other than ctx"
+        )
     if scope not in get_args(Scope):
         raise UsageError(f"{what}: scope={scope!r}: use 'run', 'process' or 'thread'")
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if is_async and scope == "thread":
-        raise UsageError(f"{what} is async, and lives on the event loop: that is one thread. Use scope='run'")
+        raise UsageError(f"{what} is async and lives on the event loop, which is one thread: use scope='run'")
     _refuse_wrapped(function, what)
     needed, optional = by_name(list(inspect.signature(function).parameters.values()), what)
     yields = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
@@ -54,12 +56,12 @@ def define(function: Function, name: str | None, scope: Scope) -> Resource:
 
 
 def _refuse_wrapped(function: Function, what: str) -> None:
-    """A context manager would be handed over unopened."""
+    """Refuse a context manager: handlers would get it unopened."""
     inner = getattr(function, "__wrapped__", None)
     if inner is None or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise UsageError(f"{what} is a context manager: leave out @contextmanager, a resource is the generator itself")
+        raise UsageError(f"{what} is a context manager: remove @contextmanager, a resource is the generator itself")
 
 
 COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -67,24 +69,25 @@ BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Parameters(NamedTuple):
-    """The parameters of a stage's function, as far as its definition tells."""
+    """The parameters of a stage's function, as far as they are known from its definition."""
 
     given: Any
-    """The annotation of its value."""
+    """The annotation of its input."""
     made: Any
-    """The annotation of its answer."""
+    """The annotation of its result."""
     context: str
-    """The parameter for the context; empty where there is none."""
+    """The parameter for the context; empty if there is none."""
     is_guess: bool
-    """It is the second parameter, and its name makes it the context: a resource of that name goes before."""
+    """True if the second parameter is taken for the context by its name only; a resource of that name has
+    precedence."""
     by_name: bool
-    """The context is passed by name, because it is not the second parameter."""
+    """True if the context is passed by name, because it is not the second parameter."""
     needed: tuple[str, ...]
     """Parameters that must be resources."""
     optional: tuple[str, ...]
-    """Parameters with a default, which are handed a resource of their name where there is one."""
+    """Parameters with a default, which get the resource of their name if there is one."""
     accumulator: str = ""
-    """The parameter of a scan's handler for what it accumulates: it cannot be a resource."""
+    """The accumulator parameter of a scan's handler, which cannot be a resource."""
 
 
 def of_handler(function: Callable[..., Any], what: str) -> Parameters:
@@ -92,7 +95,7 @@ def of_handler(function: Callable[..., Any], what: str) -> Parameters:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        raise UsageError(f"{what} cannot be called like a stage: write a function (value) or (value, ctx)") from None
+        raise UsageError(f"{what} cannot be called as a stage: write a function (value) or (value, ctx)") from None
     positional = [p for p in parameters if p.kind in BY_POSITION]
     if not positional:
         raise UsageError(f"{what} takes {len(parameters)} arguments: a stage takes (value) or (value, ctx)")
@@ -116,7 +119,7 @@ def _may_be_context(second: inspect.Parameter, hints: dict[str, Any]) -> bool:
 
 
 def is_bare(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
-    """Return whether nothing but its name tells about a parameter."""
+    """Return whether a parameter has neither a default nor an annotation."""
     return parameter.default is parameter.empty and hints.get(parameter.name, Any) in (Any, object)
 
 
@@ -124,7 +127,7 @@ def by_name(parameters: list[inspect.Parameter], what: str) -> tuple[tuple[str, 
     """Return the names that must be resources, and those that may be."""
     for each in parameters:
         if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
-            raise UsageError(f"{what} takes {each.name!r} by position only: a resource is handed over by name")
+            raise UsageError(f"{what} takes {each.name!r} by position only: a resource is passed by name")
     passed = [p for p in parameters if p.kind not in (*COLLECTING, inspect.Parameter.POSITIONAL_ONLY)]
     needed = tuple(p.name for p in passed if p.default is p.empty)
     return needed, tuple(p.name for p in passed if p.name not in needed)
@@ -144,16 +147,16 @@ class Binding(NamedTuple):
 
 
 def unbound(found: Parameters) -> Binding:
-    """Return the parameters of a handler where nothing is defined."""
+    """Return the parameters of a handler without resources."""
     return Binding(found.context, found.by_name, ())
 
 
 def bind(found: Parameters, defined: Defined, *, what: str, pipeline: str, awaits: bool) -> Binding:
-    """Return which parameters are resources. Refuse a name that nobody defines, and an async one in a function that
-    does not run where it lives."""
+    """Return which parameters are resources. Refuse an undefined name, and an async resource in a function that does
+    not run on the event loop."""
     if found.accumulator in defined:
         raise UsageError(
-            f"{what} takes {found.accumulator!r} as its accumulator, and that is the name of a resource: write it "
+            f"{what} takes {found.accumulator!r} as its accumulator, but that is the name of a resource: write it "
             "after a *, as in (rows, *, client) or (rows, acc, *, client)"
         )
     is_resource = found.is_guess and found.context in defined
@@ -167,19 +170,19 @@ def _check(names: Iterable[str], defined: Defined, *, what: str, pipeline: str, 
     for name in names:
         if name not in defined:
             raise UsageError(
-                f"{what} takes {name!r}, and {pipeline!r} has no resource of that name: define one with "
+                f"{what} takes {name!r}, but {pipeline!r} has no resource of that name: define one with "
                 f"@{pipeline}.resource, or give the parameter a default; if it is the context, name it ctx, or "
                 "annotate it hf.Context"
             )
         if defined[name].is_async and not awaits:
             raise UsageError(
-                f"{what} takes {name!r}, an async resource, which lives on the event loop, and does not run there: "
-                "write it as `async def`, and not as a generator, or the resource without async"
+                f"{what} takes {name!r}, an async resource, but does not run on the event loop: make it an `async def` "
+                "that is not a generator, or make the resource synchronous"
             )
 
 
 def in_order(names: Iterable[str], defined: Defined, pipeline: str) -> list[Resource]:
-    """Return resources and what they rest on, in the order in which they are opened."""
+    """Return resources and their dependencies, in the order in which they are opened."""
     found: dict[str, Resource] = {}
     for name in names:
         _add(defined[name], defined, pipeline, found, ())
@@ -189,21 +192,21 @@ def in_order(names: Iterable[str], defined: Defined, pipeline: str) -> list[Reso
 def _add(each: Resource, defined: Defined, pipeline: str, found: dict[str, Resource], above: tuple[str, ...]) -> None:
     if each.name in above:
         circle = " → ".join([*above[above.index(each.name) :], each.name])
-        raise UsageError(f"resources of {pipeline!r} rest on each other in a circle: {circle}")
+        raise UsageError(f"resources of {pipeline!r} depend on each other in a circle: {circle}")
     if each.name in found:
         return
     for name in rests_on(each, defined, pipeline):
         if LASTS[defined[name].scope] < LASTS[each.scope]:
             raise UsageError(
-                f"{each.what} lasts for a {each.scope} and takes {name!r}, which lasts for a {defined[name].scope}: "
-                "it would outlive it. Give both the same scope"
+                f"{each.what} has the scope {each.scope} and takes {name!r}, which has the shorter scope "
+                f"{defined[name].scope}: give both the same scope"
             )
         _add(defined[name], defined, pipeline, found, (*above, each.name))
     found[each.name] = each
 
 
 def rests_on(each: Resource, defined: Defined, pipeline: str) -> tuple[str, ...]:
-    """Return the resources that another one is handed."""
+    """Return the resources that another one takes."""
     names = (*each.needed, *(name for name in each.optional if name in defined))
     _check(names, defined, what=each.what, pipeline=pipeline, awaits=each.is_async)
     return names

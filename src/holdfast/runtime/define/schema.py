@@ -1,7 +1,7 @@
-"""Annotations as schemas: how a value becomes the bytes that are stored, and comes back.
+"""Annotations as schemas: they encode a value to the stored bytes, and decode it again.
 
-A stage never gets the object another stage made: it gets a value decoded from the stored bytes, so that it sees the
-same thing with a crash in between and without, and cannot change what another one reads.
+A stage never gets the object that another stage made: it gets a value decoded from the stored bytes. So it sees the
+same value with or without a crash in between, and cannot change what another stage reads.
 """
 
 import inspect
@@ -27,18 +27,19 @@ class Invalid(Exception):
 
 
 OPEN: tuple[Any, ...] = (Any, object, dict, list, dict[str, Any], list[Any], list[dict[str, Any]])
-"""Annotations under which everything passes, so that only reading back shows what JSON would change."""
+"""Annotations that accept every value, so that only reading it back shows what JSON would change."""
 
 PLAIN_KINDS = (str, int, bool, float)
-"""What JSON gives back as it was: but for numbers that are none, which become null, and endless ones."""
+"""Types that JSON preserves, except for NaN and infinite numbers, which become null, and very long ones."""
 LONG_NUMBER = 4_000
-"""Characters from which on a number may be too long to be read."""
+"""The length of the data from which it may contain a number too long to be read."""
 CANNOT_ENCODE = (ValidationError, PydanticSerializationError, ValueError, TypeError, RecursionError)
-"""What pydantic raises for a value that does not fit, or that JSON cannot hold."""
+"""Errors of pydantic for a value that does not fit, or that JSON cannot hold."""
 
 
 class Schema:
-    """One annotation: validate, encode, decode. Without an annotation anything that is plain JSON will do."""
+    """One annotation, which validates, encodes and decodes values. Without an annotation, any plain JSON value is
+    valid."""
 
     def __init__(self, annotation: Any, what: str, code: str = "invalid_input") -> None:
         self.annotation = annotation
@@ -46,20 +47,18 @@ class Schema:
         self.code = code
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-        except Exception as error:  # noqa: BLE001 - pydantic raises several kinds for what it cannot make a schema of
+        except Exception as error:  # noqa: BLE001 - pydantic raises several kinds of errors if it cannot build a schema
             raise UsageError(f"{what}: {annotation!r} cannot be a schema ({_first_line(error)})") from None
         built = str(adapter.core_schema)
-        if "pydantic.types.Secret" in built:  # written as asterisks, so a stage would get those back
+        if "pydantic.types.Secret" in built:  # stored as asterisks, which a stage would get back
             raise UsageError(
-                f"{what} has a secret in it, which is never stored: pass its name, look it up in the handler"
+                f"{what} contains a secret, and secrets are never stored: pass its name, and look it up in the handler"
             )
         self._has_sets = "'type': 'set'" in built or "'type': 'frozenset'" in built
         self.adapter = adapter
         self._check: Callable[[Any], Any] = adapter.validator.validate_python
         self._parse: Callable[[bytes], Any] = adapter.validator.validate_json
-        if (
-            "alias" in built
-        ):  # fields are stored under their names, and may be read from what was written under an alias
+        if "alias" in built:  # fields are stored under their names, and can also be read under an alias
             self._parse = partial(self._parse, by_name=True)
         self._dump: Callable[..., bytes] = adapter.serializer.to_json
         self._open = annotation in OPEN
@@ -73,8 +72,8 @@ class Schema:
             raise Invalid(explain(error), self.code) from None
 
     def encode(self, value: Any) -> bytes:
-        """Return the bytes of a handler's answer, which are known to come back as a valid value."""
-        # What the serializer would only warn about is found by reading back; its warnings cost a microsecond.
+        """Return the bytes of a handler's result, and make sure that they decode to a valid value."""
+        # Reading back finds what the serializer would only warn about; its warnings cost a microsecond.
         try:
             data = self._dump(self._check(value), round_trip=True, warnings=False)
             if self._open:
@@ -86,8 +85,8 @@ class Schema:
             raise self._refusal(error) from None
 
     def freeze(self, value: Any) -> bytes:
-        """Return the bytes of a raw item. A plain dict was validated from the ground up, so it need not be read back,
-        unless something became null on the way: a number that is none."""
+        """Return the bytes of a raw item. A plain dict was fully validated, so it is not read back, unless a value
+        became null, as NaN does."""
         if type(value) is not dict or self._open:
             return self.encode(value)
         try:
@@ -99,7 +98,8 @@ class Schema:
             raise self._refusal(error) from None
 
     def _is_as_declared(self, value: Any, data: bytes) -> bool:
-        """Return whether every field of a model of plain ones holds what it declares: then it need not be read back."""
+        """Return whether every field of a model with only plain fields has its declared type: then it is not read
+        back."""
         if type(value) is not self.annotation or len(data) >= LONG_NUMBER or b"null" in data:
             return False
         fields = value.__dict__
@@ -110,18 +110,17 @@ class Schema:
         return Invalid(text, self.code)
 
     def _plain(self, value: Any, data: bytes) -> bytes:
-        """Without an annotation, only what JSON gives back unchanged is safe to store."""
+        """Return the bytes of a value without an annotation; refuse one that JSON would change."""
         if isinstance(value, BaseModel) or msgspec.json.decode(data) != value:
             kind = type(value).__name__
             raise Invalid(
-                f"a {kind} does not come back from JSON as it was: annotate the stage exactly, so that its type "
-                "is known",
+                f"a {kind} is changed by JSON: annotate the stage with the exact type",
                 self.code,
             )
         return data
 
     def content(self, data: bytes) -> bytes:
-        """Stored bytes of a value, the same for equal values: in whatever order its dicts and its sets came."""
+        """Return stored bytes that are the same for equal values, in any order of dicts and sets."""
         value = self.adapter.dump_python(self.decode(data)) if self._has_sets else msgspec.json.decode(data)
         return msgspec.json.encode(value, order="deterministic", enc_hook=_print)
 
@@ -131,11 +130,11 @@ class Schema:
         return annotation.__name__ if inspect.isclass(annotation) else str(annotation).removeprefix("typing.")
 
     def shape(self) -> str:
-        """Return a digest of what is valid: of names, kinds and limits, not of descriptions. Rules written as functions
-        are not in it."""
+        """Return a digest of what is valid: of names, types and limits, not of descriptions or of validator
+        functions."""
         try:
             return canonical.fingerprint(_without_descriptions(self.adapter.json_schema()))
-        except (PydanticUserError, TypeError, ValueError):  # of what has no place in JSON, the name must do
+        except (PydanticUserError, TypeError, ValueError):  # a type without a JSON schema: use its name
             return canonical.fingerprint(self.describe())
 
     def field(self, value: Any, name: str) -> Any:
@@ -152,7 +151,7 @@ def _without_descriptions(schema: Any) -> Any:
         return schema
     bare = {}
     for name, value in schema.items():
-        if name in ("properties", "$defs"):  # here names are the user's
+        if name in ("properties", "$defs"):  # these names are the user's
             bare[name] = {each: _without_descriptions(shape) for each, shape in value.items()}
         elif name not in ("description", "title", "examples"):
             bare[name] = _without_descriptions(value)
@@ -160,7 +159,7 @@ def _without_descriptions(schema: Any) -> Any:
 
 
 def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]] | None:
-    """(names, types) of the fields of a model that has nothing but plain ones, and no rules of its own; else None."""
+    """Return (names, types) of the fields of a model with only plain fields and no validators; None for any other."""
     if not (inspect.isclass(annotation) and issubclass(annotation, BaseModel)) or annotation.model_config:
         return None
     decorators = annotation.__pydantic_decorators__
@@ -178,7 +177,7 @@ def _kinds_of_fields(annotation: Any) -> tuple[tuple[str, ...], tuple[type, ...]
 
 
 def explain(error: ValidationError) -> str:
-    """Return what is wrong with a value, field by field, in one line; the values themselves stay out of it."""
+    """Return what is wrong with a value, field by field, in one line, without the values themselves."""
     parts = []
     for detail in error.errors(include_url=False, include_context=False, include_input=False)[:5]:
         where = ".".join(str(part) for part in detail["loc"])
@@ -188,12 +187,12 @@ def explain(error: ValidationError) -> str:
 
 
 def raw_bytes(value: Any) -> bytes:
-    """Return what can be kept of a value that is not valid: JSON where possible, else how it prints."""
+    """Return the bytes to store for an invalid value: JSON if possible, otherwise its repr."""
     if isinstance(value, BaseModel):
         value = value.__dict__
     try:
         return msgspec.json.encode(value, enc_hook=_print, order="sorted")
-    except Exception:  # noqa: BLE001 - the last resort for a value nobody can vouch for
+    except Exception:  # noqa: BLE001 - the last resort for a value that can raise anything
         return msgspec.json.encode(_print(value))
 
 

@@ -1,4 +1,4 @@
-"""A stage: a handler, the digest of its code, its hooks, and everything that is said about it."""
+"""A stage: a handler, the digest of its code, its hooks and its options."""
 
 import ast
 import functools
@@ -41,8 +41,8 @@ from holdfast.runtime.text import Duration, seconds
 
 
 def code_of(function: Callable[..., Any]) -> str:
-    """Return the digest of a handler's code; of its text where that cannot be parsed, of its name where it cannot be
-    had. What a handler calls is not part of it."""
+    """Return the digest of a handler's code; of its text if that cannot be parsed, of its name if there is no text.
+    Functions that the handler calls are not part of it."""
     if isinstance(function, functools.partial):
         return canonical.fingerprint([code_of(function.func), _bound(function)])
     named = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
@@ -58,8 +58,8 @@ def code_of(function: Callable[..., Any]) -> str:
 
 
 def _text_of(function: Any) -> str:
-    """Return the lines of a plain function in its file, found by a parser: `inspect` has a tokenizer for that which
-    takes as long to be loaded as a run to begin. Empty where they are not to be found in this way."""
+    """Return the lines of a plain function in its file, found by a parser, because the tokenizer of `inspect` takes as
+    long to load as a run takes to begin. Empty if they cannot be found this way."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_name == "<lambda>":
         return ""
@@ -84,8 +84,8 @@ def _last_lines(text: str) -> dict[tuple[str, int], int]:
 
 
 def _bare(node: Any) -> Any:
-    """Return a tree as plain values, without what says nothing about what it does. What is empty is left out, so that
-    another version of Python, which knows more kinds of things to leave empty, gives the same."""
+    """Return a tree as plain values, without parts that do not affect what it does. Empty fields are left out, so that
+    another version of Python, which may add fields, gives the same result."""
     if isinstance(node, list):
         return [_bare(each) for each in node]
     if isinstance(node, ast.Constant):
@@ -109,7 +109,7 @@ def _begins_with_text(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDe
 
 
 def _bound(function: "functools.partial[Any]") -> Any:
-    """Return what a partial binds, where that is plain; what is not plain prints differently in every run."""
+    """Return the arguments that a partial binds, if they are plain; others would print differently in every run."""
     try:
         return canonical.decode(canonical.encode([function.args, function.keywords]))
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
@@ -117,7 +117,7 @@ def _bound(function: "functools.partial[Any]") -> Any:
 
 
 class HookList:
-    """Functions to call at one moment, in the order they were added. Each may take the facts, or nothing."""
+    """Functions to call at one moment, in the order they were added. Each may take the facts, or no argument."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -131,8 +131,8 @@ class HookList:
         return function
 
     def call(self, facts: Any, loan: Loan | None = None) -> list[Any]:
-        """Call all of them, coroutines on the event loop (of a run, where its loan is passed); what they raise goes
-        up."""
+        """Call all functions, coroutines on the event loop (of a run, if its loan is passed), and let their exceptions
+        through."""
         return [event_loop.call(function, *[facts] * _takes_one(function), loan=loan) for function in self.functions]
 
     def __bool__(self) -> bool:
@@ -140,7 +140,7 @@ class HookList:
 
 
 class Hooks:
-    """The three moments."""
+    """The hooks of a stage or pipeline: before, after and on failure."""
 
     def __init__(self, what: str) -> None:
         self.before = HookList(f"{what}, before")
@@ -157,22 +157,22 @@ Where = Literal["threads", "processes"]
 Function = Callable[..., Any]
 Params = ParamSpec("Params", default=...)
 Made_co = TypeVar("Made_co", covariant=True, default=Any)
-"""What a stage takes and gives back; `Stage` alone is any stage."""
+"""The types that a stage takes and returns; `Stage` alone is any stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkFacts:
-    """What the engine has to know of the work of a stage, whatever it is."""
+    """Facts about the work of a stage that the engine needs."""
 
     kind: Kind = Kind.ITEMS
-    """Of the chunks that its batch begins with."""
+    """The kind of the chunks that its batch begins with."""
     travels_alone: bool = False
-    """Each item is claimed by itself, as it can be begun: others may want the next one."""
+    """True if each item is claimed separately, when it can be begun, so that other workers can claim the next one."""
     has_checkpoints: bool = False
-    """An item comes to its end in many checkpoints, each of which its handler waits for."""
+    """True if an item takes many checkpoints, and its handler waits for each."""
     spares: frozenset[Kind] = frozenset()
-    """Kinds of chunks whose last item is run again though its process died too often: what it died of is found and
-    buried instead."""
+    """Kinds of chunks whose last item is run again although its process died too often: the row that killed it is found
+    and buried instead."""
 
 
 ORDINARY = WorkFacts()
@@ -314,7 +314,7 @@ class Stage(Generic[Params, Made_co]):
 
     @cached_property
     def _described(self) -> dict[str, Any]:
-        """Asked for once: the file of a handler may be edited while it runs."""
+        """The description, computed once, because the file of a handler may be edited while it runs."""
         return {
             "name": self.name,
             "input": self.input.describe(),
@@ -325,16 +325,16 @@ class Stage(Generic[Params, Made_co]):
 
     def _check(self, what: str) -> None:
         if self.name == "<lambda>":
-            raise UsageError("a lambda has no name to be remembered by: write stage(name=…), or define a function")
+            raise UsageError("a lambda has no name: pass stage(name=…), or define a function")
         if not isinstance(self.retry, Retry):
-            raise UsageError(f"{what}: retry={self.retry!r}: write hf.Retry(attempts=…)")
+            raise UsageError(f"{what}: retry={self.retry!r}: pass hf.Retry(attempts=…)")
         if self.sink is not None and not isinstance(self.sink, Sink):
-            raise UsageError(f'{what}: sink={self.sink!r}: write hf.Files("out/{{key}}.json")')
+            raise UsageError(f'{what}: sink={self.sink!r}: pass hf.Files("out/{{key}}.json")')
         if self.concurrency is not None and (type(self.concurrency) is not int or self.concurrency < 1):
-            raise UsageError(f"{what}: concurrency={self.concurrency!r}: a whole number, 1 or more")
+            raise UsageError(f"{what}: concurrency={self.concurrency!r}: pass a whole number, 1 or more")
         if not (self.breaker is False or isinstance(self.breaker, Breaker)):
             raise UsageError(
-                f"{what}: breaker={self.breaker!r}: write hf.Breaker(failures=…, pause=…), or False for none"
+                f"{what}: breaker={self.breaker!r}: pass hf.Breaker(failures=…, pause=…), or False for none"
             )
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError(f"{what}: timeout={self.timeout:g} must be more than 0 s")

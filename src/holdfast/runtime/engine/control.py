@@ -1,4 +1,4 @@
-"""The control of a run, through which its threads tell each other to stop, and why, whose turn it is, and when time is
+"""The control of a run, through which its threads ask each other to stop, and why, take turns, and learn when time is
 up; the signals that reach it; and the role of the worker, which one thread has at any time."""
 
 import asyncio
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 ENDED_FOR_GOOD = ("cancelled", "until")
-"""Reasons after which what is left of the batch is cancelled."""
+"""Reasons after which the pending items of the batch are cancelled."""
 TURN_SECONDS = 1.0
-"""The longest the reading of a source waits for handlers to come to a pause."""
+"""The longest time the reading of a source waits for handlers to pause."""
 LOOK_SECONDS = 0.05
-"""And how often it looks whether the run is told to stop meanwhile."""
+"""How often it checks meanwhile whether the run is asked to stop."""
 
 
 class Control(Orders):
-    """The state of a run, or of a tick, that all of its threads may look at."""
+    """The state of a run or a tick that all of its threads can read."""
 
     def __init__(self, workers: int, deadline: float | None = None) -> None:
         super().__init__(workers, Deadline.of(deadline, time.monotonic()))
@@ -42,7 +42,7 @@ class Control(Orders):
         trouble."""
         self.trouble: BaseException | None = None
         self.admit_early: Callable[[], bool] = lambda: False
-        """Admits what a source has given that keeps the calling thread waiting for more."""
+        """Admits the items that a source has given while it keeps the calling thread waiting for more."""
         self.inline: Assignment | None = None
         """Items that the committing thread runs itself: it cannot see meanwhile that the run stops."""
         self._stopped_at = 0.0
@@ -50,11 +50,11 @@ class Control(Orders):
         self._room.set()
         self._still = threading.Event()
         self._told: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """Wakes whoever waits; a signal may put something into it in the middle of anything."""
+        """Wakes a waiting thread; a signal handler may put something into it at any point."""
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """Start nothing new; with `at_once`, do not wait for what is in flight either. A signal may call this in the
-        middle of anything, so it takes no lock: plain values only."""
+        """Start nothing new; with `at_once`, do not wait for items in flight either. A signal handler may call this at
+        any point, so it takes no lock: plain values only."""
         is_first = not self.reason
         if is_first:
             self._stopped_at = time.monotonic()
@@ -72,14 +72,14 @@ class Control(Orders):
             work.cut = True
 
     def fail(self, error: BaseException) -> None:
-        """Stop because of an error that the caller shall see."""
+        """Stop because of an error that is raised to the caller."""
         if self.trouble is None:
             self.trouble = error
         self.stop("trouble")
 
     def watch_deadline(self, slowest: float | None = None) -> None:
-        """Stop early enough for what is in flight; at the deadline itself, at once. A batch that is over does not wait
-        for ever either."""
+        """Stop early enough for items in flight; at the deadline itself, at once. A batch whose end has come does not
+        wait forever either."""
         now = time.monotonic()
         if self.reason in ENDED_FOR_GOOD and now >= self._stopped_at + FLIGHT_SECONDS:
             self.at_once = True
@@ -88,7 +88,7 @@ class Control(Orders):
             self.stop("deadline", at_once=at_once)
 
     def drains(self) -> bool:
-        """Return whether to go no further than the next checkpoint: it was told to stop, or its time is nearly up."""
+        """Return whether to stop at the next checkpoint: the run was asked to stop, or its time is nearly up."""
         if not self.stopping:
             self.watch_deadline()
         return self.stopping
@@ -98,7 +98,7 @@ class Control(Orders):
         return not self.deadline.has_time(time.monotonic(), seconds)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long; return False where it is told to stop, or there is no time for that."""
+        """Wait for so long; return False if the run is asked to stop, or there is not enough time."""
         if self.stopping or self.ends_within(seconds):
             return False
         with suppress(queue.Empty):
@@ -107,10 +107,10 @@ class Control(Orders):
 
     @contextmanager
     def stilled(self, wake: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[None]:
-        """Around what replaces stored payloads: the worker comes to a rest first, so that no attempt of this run is
-        under way whose result and cost could not be recorded. `is_over`: there is no worker to wait for."""
+        """Wrap code that replaces stored payloads: the worker rests first, so that no attempt of this run is under way
+        whose result and cost could not be recorded. `is_over`: there is no worker to wait for."""
         before, self.comparing = self.comparing, True
-        self._still.clear()  # after that: a rest from before is noted late only by a worker that begins nothing now
+        self._still.clear()  # after `comparing`: a late rest() comes from a worker that begins nothing
         wake()
         while not (is_over() or self.at_once) and not self._still.wait(LOOK_SECONDS):
             pass
@@ -120,25 +120,25 @@ class Control(Orders):
             self.comparing = before
 
     def rest(self) -> None:
-        """The worker holds nothing, and claims nothing while payloads are compared."""
+        """Note that the worker holds nothing, and claims nothing while payloads are compared."""
         self._still.set()
 
     def pace_ingest(self, busy: bool) -> None:
-        """Handlers that run on the committing thread and the reading of the source share one interpreter: they take
-        turns instead of getting in each other's way."""
+        """Let handlers on the committing thread and the reading of the source take turns: they share one interpreter,
+        and would slow each other down."""
         if busy and not self.stopping:
             self._room.clear()
         else:
             self._room.set()
 
     def give_way(self, seconds: float) -> None:
-        """Called by the ingester after it worked for so long: where handlers on other threads settle thousands of
-        items a second, or may do so, it leaves them half of the time."""
+        """Pause after the ingester worked for so long: if handlers on other threads settle thousands of items a second,
+        or may do so, it leaves them half of the time."""
         if self.crowded and not self.stopping:
             time.sleep(min(seconds, LOOK_SECONDS))
 
     def wait_for_turn(self) -> None:
-        """Called by the ingester before it admits a group."""
+        """Wait before the ingester admits a group."""
         patience = time.monotonic() + TURN_SECONDS
         while not self.stopping and not self._room.wait(LOOK_SECONDS) and time.monotonic() < patience:
             pass
@@ -146,7 +146,7 @@ class Control(Orders):
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 CTRL_C = 130
-"""How a program ends that Ctrl-C ended, as shells tell it."""
+"""The exit code of a program ended by Ctrl-C, as in a shell."""
 SIGNAL_LOOK_SECONDS = 0.005
 
 
@@ -155,7 +155,7 @@ class BrokenOff(BaseException):
 
 
 class Interrupts:
-    """The signals of one run or tick, as long as it listens to them."""
+    """The signals of one run or tick, while it handles them."""
 
     def __init__(
         self, control: Control, wake: Callable[[], None] = lambda: None, signals: Signals = "raise", *,
@@ -163,19 +163,19 @@ class Interrupts:
     ) -> None:  # fmt: skip
         self._control, self._wake, self._signals = control, wake, signals
         self._once = once
-        """After the first one, they do again what they did before."""
+        """After the first signal, the previous handlers are restored."""
         self._before: Mapping[int, Any] = {}
         self._listens = False
         self._breaks_in = False
-        """The next SIGINT is ours."""
+        """The next SIGINT was raised by `break_in`."""
         self.any_came = False
         self.ctrl_c = False
-        """One of them was SIGINT."""
+        """One of the signals was SIGINT."""
 
     @contextmanager
     def heeded(self) -> Iterator[None]:
-        """Listen, where that is wanted. Only the main thread of a process hears signals: a run on another one is
-        stopped by other means."""
+        """Handle signals, if that is wanted. Only the main thread of a process receives signals: a run on another
+        thread is stopped by other means."""
         if self._signals == "ignore" or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -187,7 +187,7 @@ class Interrupts:
                 self._listens = False
 
     def on_signal(self, number: int, frame: Any) -> None:
-        """Stop; it comes in the middle of anything, so it takes no lock."""
+        """Stop the run; called at any point, so it takes no lock."""
         if self._breaks_in:
             self._breaks_in = False
         else:
@@ -202,21 +202,21 @@ class Interrupts:
             raise BrokenOff
 
     def break_in(self) -> None:
-        """The worker is at its end while the calling thread may still wait inside the user's source."""
+        """Interrupt the calling thread, which may still wait inside the user's source: the worker has ended."""
         main = threading.main_thread()
         if self._control.reading and threading.current_thread() is not main and self._listens:
             self._breaks_in = True
             signal.pthread_kill(main.ident or 0, signal.SIGINT)
 
     def pass_on(self, batch: str, why: str, report: Any) -> None:
-        """Once all has ended: Ctrl-C was meant for the caller, too."""
+        """Raise Ctrl-C once everything has ended: it was meant for the caller as well."""
         if self.ctrl_c and self._signals == "raise":
             raise interrupted(f"batch {batch!r} was interrupted: {why}", report)
 
 
 @contextmanager
 def handled(on_signal: Callable[[int, Any], None]) -> Iterator[Mapping[int, Any]]:
-    """Have both signals handled, and give them back to whoever had them before."""
+    """Handle both signals, and restore the previous handlers at the end."""
     before: dict[int, Any] = {number: signal.signal(number, on_signal) for number in HEEDED}
     try:
         yield before
@@ -225,21 +225,22 @@ def handled(on_signal: Callable[[int, Any], None]) -> Iterator[Mapping[int, Any]
 
 
 def _restore(before: Mapping[int, Any]) -> None:
-    """Let signals do what they did before."""
+    """Restore the previous handlers."""
     for number, handler in before.items():
         signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def interrupted(message: str, report: Any) -> Interrupted:
-    """Return what Ctrl-C raises after the drain. Uncaught, it ends the program with 130: Python does that for its own
-    KeyboardInterrupt only, so the hook for uncaught exceptions is extended."""
+    """Return the exception that Ctrl-C raises after the drain. Uncaught, it ends the program with 130: Python does that
+    for its own KeyboardInterrupt only, so the hook for uncaught exceptions is extended."""
     if not isinstance(sys.excepthook, _Uncaught):
         sys.excepthook = _Uncaught(sys.excepthook)
     return Interrupted(message, report)
 
 
 class _Uncaught:
-    """Shows an uncaught exception as before, and ends an interrupted program with the code of Ctrl-C."""
+    """The hook for uncaught exceptions: shows them as before, and ends an interrupted program with the exit code of
+    Ctrl-C."""
 
     def __init__(self, before: Callable[..., Any]) -> None:
         self._before = before
@@ -254,8 +255,8 @@ class _Uncaught:
 
 
 def await_stop(error: BaseException, stopping: Callable[[], bool]) -> None:
-    """Where a program that the handler ran died of a signal that terminals and service managers send to every process
-    at once, ours is on its way: wait a moment for it, so that the failure is seen for what it is."""
+    """Wait a moment for a signal, if a program that the handler ran died of one that terminals and service managers
+    send to every process at once: the failure is then recognized as an interrupt."""
     if died_of_a_signal(error):
         end = time.monotonic() + SIGNAL_SECONDS
         while not stopping() and time.monotonic() < end:
@@ -263,7 +264,7 @@ def await_stop(error: BaseException, stopping: Callable[[], bool]) -> None:
 
 
 async def await_stop_async(error: BaseException, stopping: Callable[[], bool]) -> None:
-    """The same on the event loop, which stays free."""
+    """Do the same on the event loop, which stays free."""
     if died_of_a_signal(error):
         end = time.monotonic() + SIGNAL_SECONDS
         while not stopping() and time.monotonic() < end:  # noqa: ASYNC110 - a flag that another thread sets
@@ -272,19 +273,19 @@ async def await_stop_async(error: BaseException, stopping: Callable[[], bool]) -
 
 # -- the role of the worker -----------------------------------------------------------------------------------------
 #
-# One thread has it at any time, and it moves on when a handler keeps that thread. Handlers that were quick run on the
-# thread that commits. Should one of them turn out slow, a spare thread takes the role over: it commits what is
-# finished, gives back what was not begun, and continues the loop. The slow handler ends on the thread it began on, as
-# an ordinary assignment; that thread hands in the outcome and leaves. Who wins is decided by the assignment: either its
+# One thread has it at any time, and it moves to another when a handler blocks that thread. Handlers that were quick run
+# on the committing thread. If one turns out to be slow, a spare thread takes the role over: it commits finished
+# outcomes, gives back items that were not begun, and continues the loop. The slow handler ends on its thread as an
+# ordinary assignment; that thread hands in the outcome and leaves. The assignment decides which thread wins: either its
 # slice is answered, or it is split, never both.
 
 
 class HandedOn(BaseException):
-    """Leaves the loop on a thread that lost the role: another one does whatever there is to be done."""
+    """Leaves the loop on a thread that lost the role: another thread continues."""
 
 
 class Slice(NamedTuple):
-    """Items that the driver runs itself, and since when."""
+    """Items that the driver runs itself, and the moment they began."""
 
     driver: "StageDriver"
     work: "Assignment"
@@ -292,7 +293,7 @@ class Slice(NamedTuple):
 
 
 class Role:
-    """Runs the loop of a worker on one thread after another."""
+    """The role of the worker: runs its loop on one thread after another."""
 
     def __init__(self, loop: Callable[[Callable[[], None]], None], *, at_end: Callable[[], None],
                  on_trouble: Callable[[BaseException], None]) -> None:  # fmt: skip
@@ -310,7 +311,7 @@ class Role:
         self.is_begun = True
 
     def wait(self, seconds: float) -> bool:
-        """Return whether the loop came to its end, on whichever thread."""
+        """Return whether the loop has ended, on any thread."""
         return self._ended.wait(seconds)
 
     @property
@@ -324,15 +325,15 @@ class Role:
         return self._driver == threading.get_ident()
 
     def lend(self, driver: "StageDriver", work: "Assignment") -> None:
-        """The driver begins a slice: from now on the spare thread may take the role."""
+        """Begin a slice: from now on the spare thread may take the role."""
         self._slice = Slice(driver, work, time.monotonic())
         if self._spare is None:
             self._spare = threading.Thread(target=self._stand_by, name="holdfast-spare", daemon=True)
-            with suppress(RuntimeError):  # the system gives no more threads: then nobody can take over
+            with suppress(RuntimeError):  # the system cannot start more threads: then none can take over
                 self._spare.start()
 
     def keep(self) -> None:
-        """The slice is over, and nobody took the role meanwhile."""
+        """End a slice; no thread took the role meanwhile."""
         self._slice = None
 
     # -- the threads --------------------------------------------------------------------------------------------------
@@ -355,10 +356,10 @@ class Role:
             self._ended.set()
 
     def _stand_by(self) -> None:
-        """Watch the slices of the driver; with the first that is slow, be the driver."""
+        """Watch the slices of the driver; at the first slow one, become the driver."""
         try:
             taken = self._watch()
-        except BaseException as error:  # noqa: BLE001 - whatever it is: with the thread gone, nobody would hear of it
+        except BaseException as error:  # noqa: BLE001 - any error: without this thread, it would not be reported
             self._on_trouble(error)
             return
         if taken is not None:

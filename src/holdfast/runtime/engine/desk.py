@@ -1,13 +1,13 @@
 """The desk of a run, sans-IO: the rules between its holds.
 
-What is claimed next and how much of it, what may start, what is committed together, who is kept apart from whom, what
-is let go, when it is over, and how long there is nothing to do. Everything that is finished while a write is on its way
-goes into the next one, so groups form by themselves under load, and at rest an item is durable at once. An item's next
-stage starts only after its checkpoint is durable.
+It decides what to claim next and how much, what may start, what is committed together, which items are kept apart, what
+is released, when the run is over, and how long there is nothing to do. Everything that finishes while a write is under
+way goes into the next one, so groups form by themselves under load, and at rest an item is durable at once. An item's
+next stage starts only after its checkpoint is durable.
 
-`work()` is a generator of effects (see `exchange`): whoever drives it carries them out and sends what came of each. It
-tells the time with `at()` before. Every change of state is made before the effect is yielded that goes with it, so
-another thread may take over with a new `work()` at any effect.
+`work()` is a generator of effects (see `exchange`): the driver carries them out and sends the result of each. Before
+that it sets the time with `at()`. Every change of state is made before its effect is yielded, so another thread may
+take over with a new `work()` at any effect.
 """
 
 import math
@@ -27,11 +27,11 @@ from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns
 from holdfast.stores.base import Idle
 
 BLAME_SECONDS = 1.0
-"""How often the chunks are looked at again while some carry blame."""
+"""How often the chunks are read again while some carry blame."""
 BLAME_SHARE = 20
-"""Between two looks at many chunks passes at least so many times as long as one takes."""
+"""The pause between two reads of many chunks is at least this many times as long as one read takes."""
 TOGETHER = 8
-"""Items that may travel together however few of them may still die."""
+"""Items that may travel together, however few may still die."""
 
 AT_ONCE = ex.Wait(0.0)
 Effects = Generator[ex.Effect, Any, None]
@@ -57,28 +57,29 @@ class Desk:
         self.now = self.moment = 0.0
         self.holds: list[Hold] = []
         self.idle: Idle | None = Idle(pending=0) if is_empty else None
-        """The answer where there was nothing to claim; of a batch that had no items, before that is asked."""
+        """The answer of the store when there was nothing to claim; for a batch without items, set before the first
+        claim."""
         self.asked_at_end = False
-        """Whether that was asked after the source was read: what is admitted in the meantime is not in the answer."""
+        """Whether it was asked after the source was read: an older answer does not include items admitted since."""
         self.careful = careful
-        """Whether any chunk of the batch carries blame: whatever a process had in its hands when it died is blamed for
-        that, begun or not. So that a second death blames nothing that only stood in line, nothing is claimed ahead."""
+        """Whether any chunk of the batch carries blame. When a process dies, everything it has claimed is blamed, begun
+        or not. Nothing is claimed ahead then, so that a second death blames no item that was only in line."""
         self._blame_at = self._claim_at = self._looked_at = -math.inf
         self._is_begun = self._gave_back = False
         self._takes_turns = False
-        """Whether the reading of the source was told to wait its turn."""
+        """Whether the reading of the source was asked to take turns."""
         self._grants = EmptyGrants(rules.name)
         self._answered: list[tuple[Any, int]] = []
-        """What came back and holds its slots until it is committed: so far may the workers run ahead of the disk."""
+        """Portions that keep their slots until they are committed: this limits how far workers run ahead."""
 
     def at(self, now: float, moment: float) -> None:
-        """Tell the time: by the clock of the store, and by the monotonic one of this process."""
+        """Set the time: by the clock of the store, and by the monotonic clock of this process."""
         self.now, self.moment = now, moment
 
     # -- the round ----------------------------------------------------------------------------------------------
 
     def work(self) -> Effects:
-        """Go round until there is nothing left to do or the run is told to stop; then let go of everything."""
+        """Repeat until nothing is left to do or the run is asked to stop; then release everything."""
         self._takes_turns = False
         if not self._is_begun:
             self._is_begun = True
@@ -128,7 +129,7 @@ class Desk:
         return self.idle is not None and self.idle.pending == 0 and not self.holds and self.asked_at_end
 
     def _wait(self) -> ex.Wait:
-        """Wait for events: not at all while something can be done at once."""
+        """Return the wait for events: none while something can be done at once."""
         if any(h.is_ripe for h in self.holds):
             return AT_ONCE
         longest = min(self.rules.idle_seconds, max(0.0, self._time_left()))
@@ -225,7 +226,7 @@ class Desk:
                 yield ex.StopRun("trouble", trouble)
 
     def _judge(self, queue: StageQueue, outcomes: Sequence[Outcome]) -> Generator[ex.Effect, Any, list[Outcome]]:
-        """Return the outcomes as they shall count; the run ends where a stage would pause for too long in all."""
+        """Return the outcomes as they count; the run ends if a stage would pause for too long in all."""
         breaker = queue.breaker
         judged = breaker.judge(outcomes, self.now)
         while breaker.news:
@@ -238,8 +239,8 @@ class Desk:
         return judged
 
     def _broken(self, event: ex.Broken) -> Effects:
-        """Deal with a process that died. What it had finished counts; the item it was at is tried again in a new
-        one, then alone; then it is to blame, unless somebody is just ending everything."""
+        """Handle the death of a process. Its finished items count; the current item is tried again in a new process,
+        and then alone. If that dies as well, the item is to blame, unless a signal is just ending everything."""
         work, left = event.work, event.work.items[len(event.work.outcomes) :]
         if work.lone and not self.orders.stopping:
             text = f"its worker process died ({event.error})"
@@ -257,7 +258,7 @@ class Desk:
         self._answered.clear()
 
     def _catch_up(self) -> Effects:
-        """Renew at once what ran out while this process stood still, before somebody else takes it."""
+        """Renew leases that expired while this process was suspended, before another process takes the chunks."""
         if any(h.lease.expires < self.now and h.is_kept(self.moment, self.rules.grace) for h in self.holds):
             for beat in (yield ex.Renew()):
                 self._hear_beat(beat)
@@ -265,7 +266,7 @@ class Desk:
     # -- commit -------------------------------------------------------------------------------------------------
 
     def _commit(self) -> Effects:
-        """Write everything that is finished, in one write; each chunk with its own guard."""
+        """Write everything that is finished in one write; each chunk with its own guard."""
         for hold in [h for h in self.holds if h.lost]:
             yield from self._drop(hold, "the lease was lost")
         group = [self._written(hold) for hold in self.holds if hold.is_ripe]
@@ -288,12 +289,13 @@ class Desk:
         return ex.Written(hold, settled, hold.commit(settled, self._new_id(), makers=self._makers))
 
     def _book(self, landed: Sequence[ex.Written]) -> None:
-        """Add up what is durable, all of it before a range goes on to its next rows: a budget may be used up."""
+        """Add up everything that is durable before a partition continues with its next rows: a budget may be used
+        up."""
         for written in landed:
             self.purse.add(written.settled, written.hold.all_reached())
 
     def _landed(self, written: ex.Written) -> Effects:
-        """Let go on what is durable."""
+        """Continue with items that are durable."""
         hold, settled = written.hold, written.settled
         rows = hold.landed(settled, self.now, self.moment)
         crowded = self.appetite.learn(settled.counts.settled, self.moment)
@@ -308,8 +310,8 @@ class Desk:
     # -- claim and load -------------------------------------------------------------------------------------------
 
     def _may_claim(self) -> bool:
-        """Return whether to look for more: not while a page of what is held was not read, not beside a suspect, and not
-        while the stage at which items begin pauses and has some to try."""
+        """Return whether to claim more: not while a page of a hold is unread, not beside a suspect, and not while the
+        first stage pauses and has items to try."""
         first = self.queues[0]
         if first.breaker.until and (first.used or any(h.ready[0].count or h.waiting for h in self.holds)):
             return False
@@ -318,7 +320,7 @@ class Desk:
         )
 
     def _top_up(self) -> Effects:
-        """Load further pages of what is held; claim more when even that is not enough."""
+        """Load further pages of the holds; claim more if that is not enough."""
         if self.careful and self.moment >= self._blame_at:
             yield from self._look_for_blame()
         while True:
@@ -330,11 +332,11 @@ class Desk:
                 return
 
     def _is_hungry(self) -> bool:
-        """Return whether more should be at hand, and may be."""
+        """Return whether more items should be at hand, and may be."""
         return not self.orders.comparing and self.appetite.wants(self.holds) > 0 and self._has_room()
 
     def _has_room(self) -> bool:
-        """Return whether more may be claimed: while any part of the batch carries blame, only what can be started at
+        """Return whether more may be claimed: while any chunk of the batch carries blame, only items that can start at
         once."""
         return self._work.travels_alone or not self.careful or self._room() > 0
 
@@ -360,7 +362,7 @@ class Desk:
         return False
 
     def _request(self) -> ClaimRequest:
-        """Return what is asked for now."""
+        """Return the next claim request."""
         room, portion = max(1, self._room()), self.appetite.portion()
         limit = min(portion, room) if self.careful else portion
         most = self.purse.most_at_once()
@@ -388,8 +390,8 @@ class Desk:
         return longest if idle.next_due is None else min(longest, max(0.005, idle.next_due - self.now))
 
     def _load(self, some: Sequence[Hold]) -> Generator[ex.Effect, Any, int]:
-        """Read a page of chunks that follow one another. Of those behind the first that got nothing, it is not known
-        whether the page ended before them: they are asked for again."""
+        """Read a page of chunks that follow one another. For chunks after the first one without items, the page may
+        have ended before them: they are read again."""
         first, last = some[0], some[-1]
         whole = first.claim if first is last else msgspec.structs.replace(first.claim, hi=last.claim.hi)
         most = min(self.rules.page, sum(hold.unread for hold in some))
@@ -414,7 +416,7 @@ class Desk:
     # -- dispatch -------------------------------------------------------------------------------------------------
 
     def _dispatch(self) -> Effects:
-        """Start ready items: later stages first, so that items leave memory."""
+        """Start ready items, later stages first, so that items leave memory."""
         inline, until = 0.0, self.moment + INLINE_SECONDS
         if len(self.holds) == 1 and self.holds[0].on_trial:
             yield from self._note_start(self.holds[0])
@@ -428,13 +430,13 @@ class Desk:
         yield from self._take_turns(inline > 0)
 
     def _take_turns(self, busy: bool) -> Effects:
-        """Tell the reading of the source whether this thread runs handlers, where that has changed."""
+        """Tell the ingester whether this thread runs handlers, if that has changed."""
         if busy is not self._takes_turns:
             self._takes_turns = busy
             yield ex.TakeTurns(busy)
 
     def _startable(self) -> Sequence[Hold]:
-        """Return what may be started from: a suspect only when nothing else is held, one that is accused before
+        """Return the holds that may start items: a suspect only if nothing else is held, an accused one before
         others."""
         if len(self.holds) == 1:
             return self.holds
@@ -451,7 +453,8 @@ class Desk:
         return hold.ready[queue.index].count > 0 and queue.can_start(hold, self.now, self._time_left())
 
     def _start(self, queue: StageQueue, hold: Hold) -> Generator[ex.Effect, Any, float]:
-        """Begin some items; return how much that is of all that is run on the committing thread between two commits."""
+        """Begin some items; return what share this is of everything that runs on the committing thread between two
+        commits."""
         inline = queue.inline(hold)
         ready_at, items, resumed = hold.take(queue.index, queue.how_many(hold, inline))
         work = self._portion(queue.index, items, hold.lease.fence, ready_at, hold, resumed)
@@ -465,7 +468,7 @@ class Desk:
         return len(items) / queue.most_together(inline) if inline else 0.0
 
     def _note_start(self, suspect: Hold) -> Effects:
-        """Run an item on trial only after that is durable: a death before it was its turn is not held against it."""
+        """Run an item on trial only after its start is durable: a death before its turn does not count against it."""
         if suspect.lost or not self._can_start(suspect):
             return
         (receipt,) = yield ex.Write([ex.Written(suspect, NOTHING, suspect.start(self._new_id()))])
@@ -475,7 +478,8 @@ class Desk:
             yield from self._drop(suspect, f"its start was refused ({receipt.reason})")
 
     def _refill(self) -> Effects:
-        """Hand over what there is room for before the disk keeps us, so that no worker has to wait for it."""
+        """Hand over as many items as there is room for before the write to disk, so that no worker has to wait for
+        it."""
         if self.orders.stopping or self.orders.comparing or any(h.exclusive for h in self.holds):
             return
         holds = [h for h in self._startable() if h.ready_count]
@@ -487,7 +491,7 @@ class Desk:
     # -- letting go -----------------------------------------------------------------------------------------------
 
     def _let_go(self) -> Effects:
-        """Release what only waits for longer than is worth holding it, or has nothing left in memory."""
+        """Release holds whose items all wait for too long, or that have nothing left in memory."""
         self._park()
         for hold in [h for h in self.holds if h.is_idle]:
             due = hold.next_due()
@@ -495,8 +499,8 @@ class Desk:
                 yield from self._release(hold)
 
     def _park(self) -> None:
-        """Let what waits for a stage that pauses for long not be held, so that the other stages get further items; but
-        where items begin at that stage, there is nothing else to be had."""
+        """Release items that wait for a stage in a long pause, so that other stages get further items. If items begin
+        at that stage, they stay: no other items can be claimed."""
         paused = [queue for queue in self.queues if queue.breaker.until
                   and queue.breaker.ends(self.now) - self.now > self.rules.request.seconds / 2]  # fmt: skip
         for queue in paused if self.queues[0] not in paused else []:
@@ -504,7 +508,7 @@ class Desk:
                 hold.park(queue.index, queue.breaker.ends(self.now))
 
     def _isolate(self) -> Effects:
-        """Leave a suspect the process to itself: other chunks are given back, so that none of them shares its blame."""
+        """Leave the process to a suspect alone: other chunks are given back, so that they do not share its blame."""
         suspect = next((h for h in self.holds if h.exclusive), None)
         if suspect is None:
             return
@@ -515,7 +519,7 @@ class Desk:
                 yield from self._release(hold)
 
     def _rest(self) -> Effects:
-        """Begin nothing and give back each chunk once what runs of it is committed, until payloads are compared."""
+        """Begin nothing until payloads are compared, and give back each chunk once its running items are committed."""
         self.returns.give_back()
         self.deaths.release()
         for hold in list(self.holds):
@@ -532,7 +536,7 @@ class Desk:
         yield from self._forget(hold)
 
     def release_all(self) -> Effects:
-        """Give back every chunk, so that nobody has to wait for a lease to run out."""
+        """Give back every chunk, so that no process has to wait for a lease to expire."""
         yield ex.Abandon()
         for hold in list(self.holds):
             if savings := hold.answered_savings():
@@ -543,7 +547,7 @@ class Desk:
                 yield from self._release(hold)
 
     def _drop_what_is_ready(self) -> Effects:
-        """Stopping: nothing new starts; what is in flight comes to its checkpoint."""
+        """Start nothing new, because the run stops; items in flight continue to their checkpoint."""
         if not self._gave_back:
             self._gave_back = True
             yield ex.GiveBack()
@@ -569,14 +573,14 @@ class Desk:
     # -- looks ------------------------------------------------------------------------------------------------------
 
     def _look_at_batch(self) -> Effects:
-        """Look now and then, never for each item, whether the batch was paused or cancelled, or its end has come."""
+        """Check now and then, not for each item, whether the batch was paused or cancelled, or its end has come."""
         self._looked_at = self.moment
         batch = yield ex.LookAt(ex.Look.BATCH)
         if batch is not None and (why := course.barrier(batch, self.now)):
             yield ex.StopRun(why)
 
     def _count_dead(self) -> Effects:
-        """Count all that are dead, whoever buried them, before anything else is begun."""
+        """Count all dead items, including those buried by other processes, before anything else begins."""
         tolerance = self.rules.request.tolerance
         if tolerance is None:
             return

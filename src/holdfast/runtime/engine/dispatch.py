@@ -1,4 +1,5 @@
-"""How much is begun and claimed: the queue of each stage, its measured pace, and what a run wants to have at hand."""
+"""How much work a run begins and claims: the queue of each stage, its measured pace, and how many items the run keeps
+ready."""
 
 import math
 from collections.abc import Sequence
@@ -19,13 +20,13 @@ from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.text import command, in_words, many
 
 ENOUGH = 8
-"""Outcomes before a measurement is believed."""
+"""Outcomes that are needed before a measurement counts."""
 QUICK = 200e-6
-"""Handlers faster than this are bound by Python, not by waiting: they run on the committing thread."""
+"""Handlers faster than this are limited by Python, not by waiting: they run on the committing thread."""
 SLICE_SECONDS = 0.01
 INLINE_SECONDS = 0.04
 SAMPLE = 100
-"""Outcomes of a group that are looked at: its mean is known well enough from these."""
+"""Outcomes of a group that are measured: enough to know its mean."""
 RATE_SECONDS = 0.2
 """How often the rate of a run is measured."""
 MEMORY = 0.2
@@ -33,14 +34,15 @@ MEMORY = 0.2
 AHEAD_SECONDS = 2.0
 """A claim covers about as much work as the worker does in this time."""
 CROWDED = 2_000
-"""Items a second from which on handlers and the reading of the source get in each other's way."""
+"""Items a second above which handlers and the reading of the source slow each other down."""
 
 NOT_A_STORM = frozenset({"process_died"})
-"""Transient, but the item's own doing: another service has no part in it."""
+"""Transient failures that the item itself causes: they say nothing about another service."""
 CHECKS = frozenset({Verifier.code, Adopter.code})
-"""A check gave no answer. Where that may pass, it is as if the handler gave none: whoever is asked is away."""
+"""A verifier or adopter gave no answer. If that failure is transient, it counts like a handler without an answer: the
+other service is away."""
 SAID_NO = frozenset({"unverified"})
-"""The handler answered, and so did the verifier: it is tried again, but nobody is away."""
+"""The handler answered and the verifier rejected the output: the item is tried again, but no service is away."""
 
 
 class Pace:
@@ -76,7 +78,7 @@ class Pace:
 
 
 class Rate:
-    """How many items a run settles in a second."""
+    """The number of items that a run settles per second."""
 
     def __init__(self, moment: float) -> None:
         self.value = 0.0
@@ -84,7 +86,7 @@ class Rate:
         self._count = 0
 
     def learn(self, count: int, moment: float) -> bool:
-        """Note that so many more were settled; return whether the rate was measured again."""
+        """Count items that were settled; return whether the rate was measured again."""
         self._count += count
         elapsed = moment - self._since
         if elapsed < RATE_SECONDS:
@@ -103,19 +105,20 @@ class StageBreaker:
         self.rule = rule
         self.circuit = Circuit()
         self.until = 0.0
-        """When the pause ends, or ended, while nothing has been answered; 0 while it is closed."""
+        """When the pause ends, or ended, as long as no attempt has been answered since; 0 while the breaker is
+        closed."""
         self.not_before = 0.0
-        """Until when the other side asked to be left alone; 0 where it did not, or something was answered since."""
+        """Until when the other side asked for a pause; 0 if it did not, or if an attempt was answered since."""
         self.asked = ""
-        """What is to be told of that: the first time it is long."""
+        """The message about that request, set the first time the pause is long."""
         self._asked_for = 0.0
-        """How long it asked to be left alone."""
+        """How long a pause the other side asked for."""
         self._longest, self._told = longest, False
         self.news: list[str] = []
-        """What is to be told: each time it opens."""
+        """Messages about the pauses, one each time the breaker opens."""
 
     def ends(self, now: float) -> float:
-        """Return when the pause ends or has ended, by a clock that may have been set back."""
+        """Return when the pause ends or has ended, even if the clock was set back."""
         if not self.until:
             return 0.0
         asked = retry.wait_until(self.not_before, self._asked_for, now)
@@ -123,7 +126,7 @@ class StageBreaker:
 
     @property
     def is_calm(self) -> bool:
-        """Nothing failed since the last answer: successes need not be looked at."""
+        """Whether nothing has failed since the last answer, so that successes need not be examined."""
         return not self.until and not self.circuit.row
 
     @property
@@ -131,15 +134,15 @@ class StageBreaker:
         return self.rule is not None and retry.breaker_is_hopeless(self.circuit, self.rule)
 
     def blocks(self, now: float, in_flight: int) -> bool:
-        """Return whether nothing may be started: the other side asked for that, it is open, or the one item that is
-        tried has not come back."""
+        """Return whether nothing may be started: the other side asked for a pause, the breaker is open, or the one item
+        on trial has not come back."""
         if not self._was_left_alone(now):
             return True
         phase = retry.breaker_phase(self.circuit, now)
         return phase is Phase.OPEN or (phase is Phase.HALF_OPEN and in_flight > 0)
 
     def judge(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
-        """Return the outcomes as they shall count: while it is not closed, a failure that may pass is only a
+        """Return the outcomes as they count: while the breaker is not closed, a transient failure is only a
         deferral."""
         self._listen(outcomes, now)
         judged = list(outcomes)
@@ -149,7 +152,7 @@ class StageBreaker:
         return judged
 
     def _listen(self, outcomes: Sequence[Outcome], now: float) -> None:
-        """The longest that was asked for holds for the stage."""
+        """Note the longest pause that was asked for; it applies to the whole stage."""
         if self._was_left_alone(now):
             self.not_before = 0.0
         waits = [each.wait for each in outcomes if isinstance(each, Deferred) and each.told]
@@ -159,7 +162,7 @@ class StageBreaker:
         if longest >= BREAKER_PAUSE and not self._told:
             self._told = True
             how_long = f"stage {self.stage!r} waits for {in_words(longest)}"
-            self.asked = f"{how_long}: the other side asked for it (Retry-After)"
+            self.asked = f"{how_long}: the service asked for it (Retry-After)"
 
     def _was_left_alone(self, now: float) -> bool:
         return retry.wait_is_over(self.not_before, self._asked_for, now)
@@ -184,19 +187,20 @@ class StageBreaker:
         return Deferred(failed.item, left, why, failed.queued, failed.seconds, failed.spend, by_breaker=True)
 
     def _say(self, failed: Failed, rule: Rule) -> str:
-        """Codes only: messages of handlers may hold anything."""
+        """Name only error codes: messages of handlers may contain anything."""
         what = "the item that was tried failed again" if self.circuit.pause > rule.pause else (
             f"{rule.failures} items in a row failed")  # fmt: skip
         return f"stage {self.stage!r} pauses for {in_words(self.circuit.pause)}: {what}, the last with {failed.code}"
 
 
 def _says_nothing(failed: Failed) -> bool:
-    """Return whether nothing was asked of a service, or the check beside the handler is what is broken."""
+    """Return whether a failure tells nothing about a service: none was called, or the check beside the handler is
+    broken."""
     return failed.code in NOT_A_STORM or (failed.code in CHECKS and not failed.transient)
 
 
 class PoolKind(StrEnum):
-    """Where the handlers of a stage run."""
+    """The kind of pool in which the handlers of a stage run."""
 
     THREADS = "threads"
     LOOP = "loop"
@@ -206,7 +210,7 @@ class PoolKind(StrEnum):
 
 
 class PoolLoad:
-    """Items that are in the hands of one pool; stages of one kind share it."""
+    """The items that one pool has at the moment; stages of one kind share it."""
 
     def __init__(self, kind: PoolKind) -> None:
         self.kind = kind
@@ -214,19 +218,19 @@ class PoolLoad:
 
 
 class Slots:
-    """How many assignments, or items on the event loop, may be handed over and not committed, over all stages."""
+    """How many assignments, or items on the event loop, may be handed over and not yet committed, over all stages."""
 
     def __init__(self, size: int, *, one_by_one: bool = False) -> None:
         self.free = size
         self.one_by_one = one_by_one
-        """With a budget items travel alone: what each cost is known before the next is begun."""
+        """With a budget, items travel alone, so that the cost of each is known before the next begins."""
         self.most: int | None = None
-        """With a tolerance no more items travel together than may still die."""
+        """With a tolerance, no more items travel together than may still die."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFacts:
-    """What the desk knows of a stage."""
+    """The facts about a stage that the desk uses."""
 
     name: str
     policy: Policy
@@ -234,16 +238,16 @@ class StageFacts:
     concurrency: int | None = None
     has_timeout: bool = False
     asks: bool = False
-    """Something of the user's is asked beside the handler, which may hang."""
+    """A verifier or adopter of the user is called beside the handler, and may hang."""
     is_bound: bool = False
-    """Its resources are those of one thread: that one opens and closes them."""
+    """Its resources belong to one thread, which opens and closes them."""
     adopts: bool = False
     reads_files: bool = False
     work: WorkFacts = ORDINARY
 
 
 class StageQueue:
-    """One stage, and everything that decides how many of its items are begun at once, and where."""
+    """One stage, and everything that decides how many of its items begin at once, and where."""
 
     def __init__(self, index: int, facts: StageFacts, pool: PoolLoad, slots: Slots, breaker: StageBreaker) -> None:
         self.index, self.facts, self.pool, self.slots, self.breaker = index, facts, pool, slots, breaker
@@ -251,9 +255,9 @@ class StageQueue:
         self.took = 0.0
         """Seconds of the attempt that ended last."""
         self.used = 0
-        """Slots that this stage holds."""
+        """Slots that this stage occupies."""
         self._surprised = False
-        """A handler on the committing thread was slow: none of this stage is run there again in this run."""
+        """A handler on the committing thread was slow: no handler of this stage runs there again in this run."""
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -270,13 +274,13 @@ class StageQueue:
         return not hold.suspects or not hold.is_accused or self._pool_is_idle()
 
     def is_too_late(self, left: float) -> bool:
-        """Return whether a handler that begins now would be cut off by the deadline, and paid for nothing. Before the
-        pace is known, the last one that ended is believed."""
+        """Return whether the deadline would cut off a handler that begins now, so that its work would be wasted. Until
+        the pace is known, the duration of the last attempt is used."""
         return not self.facts.work.has_checkpoints and (self.pace.mean if self.pace.known else self.took) > left
 
     def room(self, holds: Sequence[Hold], workers: int) -> int:
-        """Return how many more items could be begun here at once, beside what is at hand; slots beyond the workers do
-        not count, because what waits in them is not begun."""
+        """Return how many more items could begin here at once, in addition to those at hand. Slots beyond the workers
+        do not count, because an item that waits in one has not begun."""
         at_hand = sum(h.running + h.ready_count + len(h.unasked) for h in holds)
         here = sum(h.ready[self.index].count for h in holds)
         limit, free = self.facts.concurrency, workers - at_hand
@@ -294,18 +298,18 @@ class StageQueue:
         self.slots.free -= slots
 
     def surprise(self, work: Portion) -> None:
-        """Note that a handler on the committing thread is slow: it goes on beside, in a slot."""
+        """Note that a handler on the committing thread is slow: it continues beside it, in a slot."""
         self._surprised = True
         self.occupy(work, 1)
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Hear how long attempts took."""
+        """Note how long attempts took."""
         self.pace.learn(outcomes)
         if outcomes and not isinstance(outcomes[-1], Lost):
             self.took = outcomes[-1].seconds
 
     def finish(self, work: Portion, count: int) -> None:
-        """Give the slots back of so many items that came back."""
+        """Free the slots of items that came back."""
         work.left -= count
         freed = count if self.pool.kind is PoolKind.LOOP and work.slots else work.slots if work.left == 0 else 0
         self.used -= freed
@@ -319,8 +323,8 @@ class StageQueue:
         return self.slots.free if limit is None else min(self.slots.free, limit - self.used)
 
     def inline(self, hold: Hold) -> bool:
-        """Return whether items of a hold run on the committing thread: not those that a stage tries after a pause, one
-        at a time, because what runs there holds no slot."""
+        """Return whether items of a hold run on the committing thread. Items that a stage tries one at a time after a
+        pause do not, because an item there occupies no slot."""
         facts = self.facts
         if self.breaker.until:
             return False
@@ -350,21 +354,21 @@ class StageQueue:
         return max(1, min(share, self.most_together(inline)))
 
     def most_together(self, inline: bool) -> int:
-        """Return how many items travel together; inline, from however many chunks."""
+        """Return how many items travel together; inline, they may come from any number of chunks."""
         size = self.pace.slice(inline)
         return size if self.slots.most is None else max(1, min(size, self.slots.most))
 
 
 DEAR = 3
-"""How many times the mean the dearest item is taken to cost of those that were settled before a run."""
+"""The cost of the dearest item settled before this run is not recorded; it is estimated as this many times the mean."""
 
 
 class Purse:
-    """What a run may spend, and what an item costs: how much to set aside for what is claimed."""
+    """The budget of a run and the cost of an item; decides how much to reserve for claimed items."""
 
     def __init__(self, cap: int | None = None, item_cost: int | None = None, chunks: Sequence[Chunk] = ()) -> None:
         self.cap, self._item_cost = cap, item_cost
-        """Units that the batch may spend in all, and what the user said an item can cost."""
+        """Units that the batch may spend in all, and the cost of an item that the user declared."""
         self._before = sum(chunk.counts.spent for chunk in chunks)
         settled = sum(chunk.counts.done + chunk.counts.dead for chunk in chunks)
         self._mean_before = self._before // settled if settled else 0
@@ -373,7 +377,7 @@ class Purse:
         self._cheapest: dict[int, int] = {}
 
     def add(self, settled: Settled, reached: Sequence[Reached] = ()) -> None:
-        """Add what is durable, and what ranges cost up to where they have come."""
+        """Add what is durable, including what partitions have cost up to their checkpoints."""
         if self.cap is None:
             return
         settled = booked(settled, reached)
@@ -388,15 +392,15 @@ class Purse:
         return self.cap is not None and self._before + self._now >= self.cap
 
     def most_at_once(self) -> int | None:
-        """Return how many items may be claimed while nothing is known of what they cost: as many as were tried before,
-        so that the first dear ones are met by few."""
+        """Return how many items may be claimed while their cost is unknown: as many as were settled before, so that
+        only a few items meet the first high costs."""
         if self.cap is None or self._cost():
             return None
         return max(1, self._settled)
 
     def reserve(self) -> int:
-        """Return what to set aside for each claimed item: what the user said one can cost, else the most one has cost.
-        While nothing is known, all that is left; at the end, too, while it would pay for a cheap one."""
+        """Return how much to reserve for each claimed item: the declared cost of an item, else the highest cost so far.
+        While no cost is known, and at the end if the rest would pay for a cheap item, reserve all that is left."""
         if self.cap is None:
             return 0
         left, most, cost = max(1, self.cap - self._before - self._now), self.most_at_once(), self._cost()
@@ -405,19 +409,18 @@ class Purse:
         return left if self._item_cost is None and self._least() <= left < cost else cost
 
     def _cost(self) -> int:
-        """Return the most that an item has cost, or is likely to; 0 while nothing is known."""
+        """Return the highest cost of an item so far, or the likely one; 0 while no cost is known."""
         if self._item_cost is not None:
             return self._item_cost
         return max(sum(self._dearest.values()), DEAR * self._mean_before)
 
     def _least(self) -> int:
-        """Return the least that an item has cost."""
+        """Return the lowest cost of an item so far."""
         return sum(self._cheapest.values()) if self._cheapest else self._mean_before
 
 
 class Appetite:
-    """How many items a worker claims, and when it wants more: as much as it does in a moment, by what it was seen to
-    do."""
+    """How many items a worker claims, and when it wants more: as much as it does in a moment, by its measured speed."""
 
     def __init__(self, queues: Sequence[StageQueue], workers: int, moment: float) -> None:
         self._queues, self._workers = queues, workers
@@ -425,13 +428,13 @@ class Appetite:
         self._rate = Rate(moment)
 
     def learn(self, settled: int, moment: float) -> bool | None:
-        """Note that so many more items were settled; return whether handlers and the reading of the source get in each
-        other's way, where that was measured again."""
+        """Count items that were settled; return whether handlers and the reading of the source slow each other down, or
+        None if the rate was not measured again."""
         return self._rate.value > CROWDED if self._rate.learn(settled, moment) else None
 
     def wants(self, holds: Sequence[Hold]) -> float:
-        """Return how many more items should be ready than there are. Those that travel alone are taken as they can be
-        begun."""
+        """Return how many items are missing from those that should be ready. Items that travel alone are claimed only
+        when they can begin."""
         if self._one_by_one:
             return self._workers - len(holds)
         ready = sum(h.ready_count + len(h.unasked) for h in holds)
@@ -444,22 +447,22 @@ class Appetite:
         return max(self._workers, min(CLAIM_ITEMS, int(self._speed() * AHEAD_SECONDS)))
 
     def _speed(self) -> float:
-        """Return items per second: measured, or for handlers that take next to no time, what they could do."""
-        for queue in self._queues:  # asked in every round: a generator would take longer
+        """Return items per second: the measured rate, or for very quick handlers an estimate of what they could do."""
+        for queue in self._queues:  # called in every round: a generator would take longer
             if not queue.pace.quick:
                 return self._rate.value
         return max(self._rate.value, 1 / sum(queue.pace.mean for queue in self._queues) / 4)
 
 
 class EmptyGrants:
-    """Chunks whose last grant had nothing to load."""
+    """Chunks whose last grant had no items to load."""
 
     def __init__(self, batch: str) -> None:
         self._batch, self._chunks = batch, set[int]()
 
     def check(self, hold: Hold, items: Sequence[Item]) -> None:
-        """Stop at a chunk that counts pending items and has none: it would be claimed and let go for ever. Once that
-        may be, because somebody settled them behind the grant; a second grant knows of that."""
+        """Stop at a chunk that counts pending items and has none: it would be claimed and released forever. One empty
+        grant is possible, because another process may have settled the items after the grant; a second one is not."""
         chunk = hold.lease.chunk
         if items or hold.loaded_to is not None:
             self._chunks.discard(chunk)
@@ -467,7 +470,7 @@ class EmptyGrants:
             self._chunks.add(chunk)
         else:
             raise Damaged(
-                f"chunk {chunk} of batch {self._batch!r} counts {many(hold.claim.pending, 'pending item')}, and the "
-                f"store has none to hand out: it is damaged; `{command('audit verify', self._batch)}` says more; put "
-                "back a backup"
+                f"chunk {chunk} of batch {self._batch!r} counts {many(hold.claim.pending, 'pending item')}, but the "
+                f"store has no such item: it is damaged; `{command('audit verify', self._batch)}` shows more; restore "
+                "a backup"
             )

@@ -1,4 +1,4 @@
-"""One hold on the calling thread, with a heartbeat beside it: how a message, a tick and a redriven row drive it.
+"""One hold on the calling thread, with a heartbeat beside it: used by a message, a tick and a redriven row.
 
 The calling thread holds the lease and writes. The handler runs on it, or on a thread beside it that it watches.
 """
@@ -29,9 +29,9 @@ from holdfast.stores.base import Idle, Store
 log = logging.getLogger("holdfast.driver")
 
 LOOK_SECONDS = 0.2
-"""How often the lease is looked at while a handler is at work beside."""
+"""How often the lease is checked while a handler runs on a thread beside."""
 LEAST_WAIT = 0.01
-"""How soon, at the earliest, a handler is looked at again."""
+"""The shortest wait before a handler is checked again."""
 
 
 class Left(StrEnum):
@@ -39,7 +39,7 @@ class Left(StrEnum):
 
     ENDED = "it came to its end"
     TIMED_OUT = "it did not answer within its timeout"
-    TIME_UP = "the time of the caller was up"
+    TIME_UP = "the caller's time was up"
     LOST = "its lease was lost"
 
 
@@ -49,27 +49,27 @@ class Beside:
     def __init__(self, work: Assignment, finished: Finished) -> None:
         self.work = work
         self._finished = finished
-        """Where its checkpoints are posted, and its end."""
+        """The queue to which its checkpoints and its end are posted."""
         self.began = 0.0
-        """When the handler had begun that did not answer within its timeout."""
+        """When the handler that did not answer within its timeout had begun."""
 
     def run(self, call: Callable[[], None], *, timeout: float = math.inf, deadline: Deadline = NEVER,
             lost: Callable[[], bool] | None = None, save: Callable[[Saving], None] | None = None,
             leave: Callable[[], None] | None = None) -> Left:  # fmt: skip
-        """Run it until it comes to its end or must be left. Its checkpoints are saved on this thread; `lost` is asked
-        now and then. `leave` is called on the other thread at the end. Raises what it raised.
+        """Run the handler until it ends or must be left. Its checkpoints are saved on this thread; `lost` is called now
+        and then. `leave` is called on the other thread at the end. Raises what the handler raised.
 
-        Only the handler has a timeout: what is done before and after it, by verifiers, adopters and the sink, takes the
-        time it takes."""
+        Only the handler has a timeout: work before and after it, by verifiers, adopters and the sink, is not
+        limited."""
         thread = threading.Thread(target=self._call, args=(call, leave), name="holdfast-beside", daemon=True)
         thread.start()
         try:
             while not self._is_over(self._next(timeout, deadline, lost is not None), save):
                 if (why := self._why(timeout, deadline, lost)) is not None:
-                    self.work.abandoned = True  # whatever it still does is ignored; it is told at its next row
+                    self.work.abandoned = True  # any later result is ignored; the handler learns of it at its next row
                     return why
         except BaseException:
-            self.work.abandoned = True  # the store failed, or somebody interrupts: the other thread shall end, too
+            self.work.abandoned = True  # the store failed, or an interrupt came: the other thread must end
             raise
         return Left.ENDED
 
@@ -77,7 +77,7 @@ class Beside:
         end: Answer | Refusal
         try:
             call()
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             end = Refusal(self.work, error)
         else:
             end = Answer(self.work, self.work.outcomes)
@@ -87,7 +87,7 @@ class Beside:
         self._finished.put(end)
 
     def _next(self, timeout: float, deadline: Deadline, looks: bool) -> Any:
-        """Return what the other thread says next; None where it says nothing for as long as can be waited."""
+        """Return the next message of the other thread; None if there is none for as long as this thread can wait."""
         began, now = self.work.started, clock()
         until_late = max(LEAST_WAIT, began + timeout - now if began else timeout)
         wait = min(deadline.left(now), until_late, LOOK_SECONDS if looks else math.inf, threading.TIMEOUT_MAX)
@@ -107,7 +107,7 @@ class Beside:
         return isinstance(message, Answer)
 
     def _why(self, timeout: float, deadline: Deadline, lost: Callable[[], bool] | None) -> Left | None:
-        """Return why it must be left, if it must."""
+        """Return why the handler must be left, or None."""
         began, now = self.work.started, clock()
         if began and now - began > timeout:
             self.began = began
@@ -123,7 +123,7 @@ class LoneHold:
     def __init__(self, store: Store, hold: Hold, lease: HeldLease, new_id: Callable[[], bytes] = new_commit_id) -> None:
         self._store, self.hold, self.lease, self._new_id = store, hold, lease, new_id
         self.is_over = False
-        """It was given back, or belongs to somebody else."""
+        """It was given back, or another owner has it."""
 
     @property
     def claim(self) -> Claim:
@@ -134,19 +134,19 @@ class LoneHold:
         return self.lease.lost
 
     def load(self, n: ItemNo) -> Item | None:
-        """Return the item of that number; None where it is not pending under this hold."""
+        """Return the item with that number; None if it is not pending under this hold."""
         items = self._store.load(self.claim, ItemNo(n - 1) if n else None, 1, LOAD_BYTES)
         return items[0] if items and items[0].n == n else None
 
     def assign(self, stage: int, item: Item, *, resumed: bool = False, fence: int | None = None) -> Assignment:
-        """Return an assignment of one item; its handler sees the fence of the hold, where no other is said."""
+        """Return an assignment of one item; its handler sees the fence of the hold, unless another one is passed."""
         own = self.hold.lease.fence
         work = Assignment(stage, [item], own if fence is None else fence, clock(), self.hold, resumed)
         work.lease, work.kind = self.lease, self.claim.kind
         return work
 
     def start(self) -> Receipt | None:
-        """Make durable that the item is about to be run, if it is on trial; else there is nothing to write."""
+        """Make durable that the item is about to run, if it is on trial; otherwise nothing is written."""
         return self.put(self.hold.start(self._new_id())) if self.hold.on_trial else None
 
     def settle(self, outcomes: Sequence[Outcome], policies: Sequence[Policy]) -> Settled:
@@ -163,7 +163,7 @@ class LoneHold:
         return self.put(written)
 
     def put(self, written: Commit) -> Receipt:
-        """Write one commit; the lease is lost where it is refused."""
+        """Write one commit; if it is refused, the lease is lost."""
         (receipt,) = write(self._store, [written])
         if receipt.landed:
             self.hold.written(time.monotonic())
@@ -177,7 +177,7 @@ class LoneHold:
         self.hold.lose()
 
     def release(self) -> None:
-        """Give the chunk back, if that was not done before: nobody shall have to wait for a lease to run out."""
+        """Give the chunk back unless that was done before, so that no process has to wait for the lease to expire."""
         if not self.is_over and not self.lost:
             self.is_over = True
             self.put(self.hold.release(self._new_id()))
@@ -192,17 +192,17 @@ class HoldDriver:
         self._seconds, self._every, self._new_id = seconds, every, new_id
         self._heartbeat: Heartbeat | None = None
         self.trouble = ""
-        """Why leases could not be kept."""
+        """Why leases could not be renewed."""
 
     def claim(self, n: ItemNo) -> Claim | Idle:
-        """Claim the chunk of an item; of a suspect, the item alone, or first what stands before it."""
+        """Claim the chunk of an item; of a suspect, only the item, or first the items before it."""
         return self._store.claim(
             ClaimRequest(batch=self._batch.id, owner=self._owner, limit=1, seconds=self._seconds, only=n)
         )
 
     @contextmanager
     def held(self, claim: Claim) -> Iterator[LoneHold]:
-        """Hold a claim: its lease is renewed beside, and it is given back whatever happens."""
+        """Hold a claim: its lease is renewed meanwhile, and the claim is given back whatever happens."""
         heartbeat, self.trouble = self._beating(), ""
         lease = heartbeat.add(claim.lease)
         hold = Hold(claim, self._stages, self._seconds, moment=time.monotonic())
@@ -211,7 +211,7 @@ class HoldDriver:
             yield lone
         finally:
             heartbeat.remove(lease)
-            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+            with suppress(HoldfastError):  # perhaps the store itself failed: then the lease must expire
                 lone.release()
 
     def give_back(self, claim: Claim) -> None:
@@ -234,7 +234,7 @@ class HoldDriver:
         return self._heartbeat
 
     def _in_trouble(self, why: str) -> None:
-        log.warning("batch %s: the lease cannot be kept: %s", self._batch.name, why)
+        log.warning("batch %s: the lease cannot be renewed: %s", self._batch.name, why)
         self.trouble = why
         if self._heartbeat is not None:
             self._heartbeat.lose_all()

@@ -1,6 +1,6 @@
-"""What the desk of a run and whoever drives it tell each other: rules, orders and deadlines, effects, events.
+"""The messages between the desk of a run and its driver: rules, orders and deadlines, effects, events.
 
-The desk is a generator. It yields effects, and is sent what came of each.
+The desk is a generator. It yields effects, and is sent the result of each.
 """
 
 import math
@@ -18,27 +18,26 @@ from holdfast.core.settle import Reached, Settled
 from holdfast.runtime.engine.hold import Hold, Saving
 
 IDLE_SECONDS = 0.25
-"""The longest wait before looking again for work that others may have left."""
+"""The longest wait before the next claim, when there was nothing to claim."""
 LOOK_SECONDS = 0.5
-"""How often the batch is looked at."""
+"""How often the batch is read again."""
 
 
 SHARE = 0.25
-"""At most this share of all the time is given up to end cleanly before the deadline."""
+"""At most this share of the time is given up to end cleanly before the deadline."""
 SHARE_IN_THE_DARK = 0.1
-"""This share of it, where nobody knows how long what is in flight takes."""
+"""This share is given up if it is unknown how long items in flight take."""
 LEAST_SECONDS = 0.05
-"""With less time than this left, nothing is begun that has to end in time."""
+"""With less time left than this, nothing begins that must end in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a run, a message or a tick has to come to its end: a moment on the monotonic clock, infinitely far away
-    where nobody set one."""
+    """When a run, a message or a tick must end: a moment on the monotonic clock, infinite if none was set."""
 
     at: float = math.inf
     began: float = 0.0
-    """Since when there was time."""
+    """The moment at which the time began."""
 
     @staticmethod
     def of(at: float | None, moment: float) -> "Deadline":
@@ -52,12 +51,12 @@ class Deadline:
         return moment >= self.at
 
     def has_time(self, moment: float, seconds: float) -> bool:
-        """Return whether something that takes so long would end before it."""
+        """Return whether something that takes so long would end before the deadline."""
         return self.at - moment > seconds
 
     def is_near(self, moment: float, slowest: float | None = None) -> bool:
-        """Return whether to begin nothing more, so that what is in flight ends cleanly: `slowest` is what that takes,
-        where it is known."""
+        """Return whether to begin nothing more, so that items in flight end cleanly: `slowest` is how long they take,
+        if known."""
         if self.at == math.inf:
             return False
         whole = self.at - self.began
@@ -65,17 +64,17 @@ class Deadline:
         return moment >= self.at - early
 
     def stops(self, moment: float, slowest: float | None = None) -> tuple[bool, bool]:
-        """Return whether to begin nothing more, and whether not to wait for what is in flight either."""
+        """Return whether to begin nothing more, and whether to stop waiting for items in flight as well."""
         is_over = self.is_over(moment)
         return is_over or self.is_near(moment, slowest), is_over
 
 
 NEVER = Deadline()
-"""The deadline of what has none."""
+"""The deadline for work that has none."""
 
 
 class Orders:
-    """What a run was told, as all of its threads see it: plain values."""
+    """The orders to a run, as all of its threads see them: plain values."""
 
     def __init__(self, workers: int, deadline: Deadline = NEVER) -> None:
         self.workers = workers
@@ -86,27 +85,27 @@ class Orders:
         """Stored payloads may be replaced by those of the source: the worker gives back what it holds, and claims
         nothing."""
         self.signalled = False
-        """A signal told the run to stop: what fails from now on may have got the same signal."""
+        """A signal asked the run to stop: a handler that fails from now on may have received the same signal."""
         self.stopping = False
-        """Nothing new is begun."""
+        """Nothing new begins."""
         self.at_once = False
-        """Nor is what is in flight waited for."""
+        """Items in flight are not waited for either."""
         self.crowded = True
-        """Handlers on other threads need the interpreter all the time; taken for granted until they are known."""
+        """Handlers on other threads need the interpreter all the time; assumed until it is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What does not change during a run."""
+    """Rules that do not change during a run."""
 
     request: ClaimRequest
-    """What is asked for, but for how much of it."""
+    """The claim request, except for its size."""
     name: str
-    """Of the batch."""
+    """The name of the batch."""
     grace: float
     """How long a lease is renewed without progress."""
     guarded: frozenset[int] = frozenset()
-    """Stages before which a verifier is asked."""
+    """Stages whose inputs a verifier checks first."""
     page: int = LOAD_ITEMS
     chunks: int = CLAIM_CHUNKS
     """How many chunks may be claimed in one write."""
@@ -146,39 +145,40 @@ class Portion:
         self.ready_at = ready_at
         self.hold = hold
         self.resumed = resumed
-        """Another grant may have tried the items: where their stage has an adopter, it is asked first."""
+        """Another grant may have tried the items: if their stage has an adopter, it is called first."""
         self.outcomes: list[Outcome] = []
         self.left = len(items)
-        """Items that did not come back."""
+        """The number of items that did not come back."""
         self.slots = 0
-        """Slots it holds until they are committed; none on the committing thread, which is done before it commits."""
+        """Slots it occupies until it is committed; none on the committing thread, which finishes it before it
+        commits."""
         self.inline = False
         """It runs on the committing thread."""
         self.fresh = False
-        """A process died under its one item, which gets a new one."""
+        """A process died under its one item, which gets a new process."""
         self.lone = False
-        """And nothing else is in flight beside it: if that process dies, too, its item is to blame."""
+        """Nothing else is in flight beside it: if that process dies as well, its item is to blame."""
         self.kind = Kind.ITEMS
         self.at: Checkpoint | None = None
-        """Where its item stands, where it has checkpoints."""
+        """The checkpoint of its item, if it has checkpoints."""
         self.blame = 0
-        """How often its process died under such an item."""
+        """How often a process died under this item."""
         self.is_condemned = False
-        """And that was too often."""
+        """Processes died too often under this item."""
         self.reached: Reached | None = None
-        """How far its item had come at the end, where it has checkpoints: written with its outcome."""
+        """How far its item had come at the end, if it has checkpoints: written with its outcome."""
 
 
 # -- events: what happened ------------------------------------------------------------------------------------------
 
 
 class Answer(NamedTuple):
-    """Outcomes on their way back: of a whole portion or of a part of it."""
+    """Outcomes on their way back: of a whole portion or of a part."""
 
     work: Any
     outcomes: list[Outcome]
     unrun: Sequence[Item] = ()
-    """Items that come back as they went: they were not begun."""
+    """Items that come back unchanged: they were not begun."""
 
 
 class Broken(NamedTuple):
@@ -187,39 +187,39 @@ class Broken(NamedTuple):
     work: Any
     error: object
     suspect: Item | None = None
-    """What it died of, as far as can be told; without one, each of its items may be it."""
+    """The item that probably caused the death; if None, it may be any item."""
     final: bool = False
-    """The pool cannot be made again: it was the user's."""
+    """The pool cannot be made again: it belongs to the user."""
 
 
 class CheckpointReached(NamedTuple):
-    """A handler came to a checkpoint of its range, and waits until that is durable."""
+    """A handler reached a checkpoint of its partition, and waits until that is durable."""
 
     work: Any
     saving: Saving
 
 
 class Question(NamedTuple):
-    """Some items of one hold whose inputs are to be verified."""
+    """Items of one hold whose inputs must be verified."""
 
     hold: Hold
     items: list[Item]
     known_lost: Mapping[int, str]
-    """Why the input of some of them is known to be gone."""
+    """Why the input of some items is known to be gone."""
 
 
 class GateAnswer(NamedTuple):
-    """What came of a question: items that may go on, and outcomes of those that may not."""
+    """The answer to a question: items that may continue, and outcomes of those that may not."""
 
     question: Question
     cleared: list[Item]
     outcomes: list[Outcome]
     error: BaseException | None = None
-    """The store, or the disk, gave no answer."""
+    """The error if the store or the disk gave no answer."""
 
 
 class Beat(NamedTuple):
-    """What heartbeats found: leases that were renewed, and those that are gone."""
+    """The results of heartbeats: leases that were renewed, and leases that are lost."""
 
     kept: Sequence[Lease]
     lost: Sequence[Lease]
@@ -229,7 +229,7 @@ class Woken(NamedTuple):
     """There may be something to claim."""
 
     by_others: bool = False
-    """Somebody else has written: what that was is not known."""
+    """Another process has written; it is not known what."""
 
 
 Event = Answer | Broken | CheckpointReached | GateAnswer | Beat | Woken
@@ -239,23 +239,23 @@ Event = Answer | Broken | CheckpointReached | GateAnswer | Beat | Woken
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Wait for events, at most so long; answered with a list of them."""
+    """Wait for events, at most so long; the answer is a list of events."""
 
     seconds: float
     for_others: bool = False
-    """There was nothing to claim, so it is also worth knowing that others have written."""
+    """There was nothing to claim, so a write by another process ends the wait as well."""
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """Give up what is at work; answered with the events that come of it."""
+    """Give up running handlers; the answer is the resulting events."""
 
 
 class Renew(msgspec.Struct, frozen=True):
-    """Renew all leases at once; answered with events."""
+    """Renew all leases at once; the answer is events."""
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What is written of one hold."""
+    """The commit of one hold."""
 
     hold: Hold
     settled: Settled
@@ -263,19 +263,19 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Write, each commit with its own guard, all in one transaction; answered with a receipt for each."""
+    """Write all commits in one transaction, each with its own guard; the answer is a receipt for each."""
 
     group: list[Written]
 
 
 class AskFor(msgspec.Struct, frozen=True):
-    """Claim; answered with a claim, with why there is none, or with None where the store gave no answer."""
+    """Claim; the answer is a claim, the reason why there is none, or None if the store gave no answer."""
 
     request: ClaimRequest
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Read a page of items; answered with them, or with None where the store gave no answer."""
+    """Read a page of items; the answer is the items, or None if the store gave no answer."""
 
     claim: Claim
     after: Any
@@ -283,19 +283,19 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class ReadCheckpoints(msgspec.Struct, frozen=True):
-    """Read how far the ranges of a claim have come; answered with checkpoints."""
+    """Read how far the partitions of a claim have come; the answer is checkpoints."""
 
     claim: Claim
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A hold was made of a claim: its lease is to be renewed from now on."""
+    """A hold was made from a claim: its lease must be renewed from now on."""
 
     hold: Hold
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Run the items of a portion; an answer comes as an event, for a portion that is inline before this returns."""
+    """Run the items of a portion; the answer comes as an event, for an inline portion before this returns."""
 
     work: Any
 
@@ -314,7 +314,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class CameFurther(msgspec.Struct, frozen=True):
-    """So many rows of ranges are durable."""
+    """The number of rows of partitions that became durable."""
 
     rows: int
 
@@ -327,7 +327,7 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 class Look(StrEnum):
-    """Something that is looked at in the store; answered with what it is."""
+    """Something to be read from the store; the answer is its value."""
 
     BATCH = "the batch, or None"
     CHUNKS = "its chunks, or None"
@@ -339,37 +339,37 @@ class LookAt(msgspec.Struct, frozen=True):
 
 
 class StopRun(msgspec.Struct, frozen=True):
-    """The run stops, for a reason or because of an error that its caller shall see."""
+    """Stop the run, for a reason or because of an error that is raised to its caller."""
 
     reason: str
     error: BaseException | None = None
 
 
 class TellPause(msgspec.Struct, frozen=True):
-    """A stage pauses, or waits because it was asked to."""
+    """A stage pauses because its breaker opened, or because the service asked for it."""
 
     stage: int
     message: str
     until: float | None = None
-    """When the pause ends, where the breaker opened; others shall hear of that."""
+    """When the pause ends, if the breaker opened; an event is written then."""
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Nothing more is begun: hand back what was handed over and not begun."""
+    """Begin nothing more: hand back items that were handed over and not begun."""
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """Nobody waits for what is in flight any more."""
+    """Stop waiting for items in flight."""
 
 
 class TakeTurns(msgspec.Struct, frozen=True):
-    """Whether the committing thread runs handlers itself, and the reading of the source shall wait its turn."""
+    """Whether the committing thread runs handlers itself, so that the reading of the source takes turns with it."""
 
     busy: bool
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Nothing is held while payloads are compared."""
+    """Hold nothing while payloads are compared."""
 
 
 Effect = (

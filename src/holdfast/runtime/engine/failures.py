@@ -1,6 +1,6 @@
-"""The failure of an attempt: the outcome that an exception becomes, and what is told of it.
+"""The failure of an attempt: the outcome that an exception becomes, and its description.
 
-All attempts are explained here, whoever made the call: a stage, a verifier, an adopter, the handler of a scan.
+All attempts are explained here, whatever made the call: a stage, a verifier, an adopter, the handler of a scan.
 """
 
 import os
@@ -23,24 +23,24 @@ from holdfast.runtime.sinks.base import SinkTrouble
 TRACE_CHARS = 4000
 TRACE_FRAMES = 8
 LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
-"""Where Python keeps its own modules."""
+"""The folders of Python's own modules."""
 SINK_WAIT = 1.0
 
 
 class InputLost(HoldfastError):
-    """What a stage rests on is gone."""
+    """The input of a stage is gone."""
 
 
 class Unverified(HoldfastError):
-    """The handler's answer did not pass its verifier."""
+    """The handler's output did not pass its verifier."""
 
 
 def explain(
     item: Item, error: BaseException, *, queued: float, seconds: float, draw: float, spend: Spend | None
 ) -> Outcome:
-    """Return the outcome that an exception stands for. It may be anything: even its text may raise."""
+    """Return the outcome for an exception. The exception may be anything: even its text may raise."""
     if isinstance(error, SinkTrouble):
-        return Deferred(item, SINK_WAIT, f"{error}; see to the disk", queued, seconds, spend, True)
+        return Deferred(item, SINK_WAIT, f"{error}; check the disk", queued, seconds, spend, True)
     if remedy := _host_trouble(error):
         why = f"item {item.key!r} met {type(error).__name__}: {text_of(error)}; {remedy}"
         return Deferred(item, 0.0, why, queued, seconds, spend, True)
@@ -56,11 +56,11 @@ def explain(
         transient, code = _kind_of(error)
         code, after = str(code)[:REQUEST_HINT_CHARS], _wait_of(error)
         told = retry_after(error, time.time()) if transient and not isinstance(error, Signal) else None
-    except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise: nothing speaks for trying again
+    except Exception:  # noqa: BLE001 - attributes of a user's exception may raise: then it is not transient
         transient, code, after, told = False, type(error).__name__, None, None
     if told is not None:
         wait = max(told, DEFERRED_LEAST)
-        why = f"{code}: the other side asks to wait {wait:,.0f} s: {text_of(error)}"
+        why = f"{code}: the service asked for a wait of {wait:,.0f} s: {text_of(error)}"
         return Deferred(item, wait, why, queued, seconds, spend, told=True)
     trace = "" if isinstance(error, Signal | Invalid) else _trace(error)
     return Failed(item, transient, code, text_of(error), draw, queued, seconds, after, trace, spend)
@@ -69,7 +69,8 @@ def explain(
 def _unchecked(
     item: Item, failed: CheckFailed, *, queued: float, seconds: float, draw: float, spend: Spend | None
 ) -> Outcome:
-    """Return a verifier or an adopter gave no answer. How it went is read from its exception, as a handler's is."""
+    """Return the outcome if a verifier or an adopter gave no answer. Its exception is classified like that of a
+    handler."""
     error = failed.error
     if isinstance(error, Defer):
         return Deferred(item, error.seconds, f"{failed.what}: {text_of(error)}", queued, seconds, spend)
@@ -79,17 +80,17 @@ def _unchecked(
     transient, after, trace = False, None, _trace(error)
     if isinstance(outcome, Failed):
         transient, after, trace = outcome.transient, outcome.after, outcome.trace
-    text = f"{failed.what} could not say anything about item {item.key!r}: {no_answer(error)}"
+    text = f"{failed.what} gave no answer about item {item.key!r}: {no_answer(error)}"
     return Failed(item, transient, failed.code, text, draw, queued, seconds, after, trace, spend)
 
 
 def _host_trouble(error: BaseException) -> str:
-    """Return what to do about the machine, where it is to blame. What a check raised is looked at by itself."""
+    """Return what to do about the machine if it caused the error. The exception of a check is examined by itself."""
     if isinstance(error, CheckFailed):
         return ""
     try:
         return host_trouble(error)
-    except Exception:  # noqa: BLE001 - an error of the user's whose attributes raise
+    except Exception:  # noqa: BLE001 - attributes of a user's exception may raise
         return ""
 
 
@@ -102,7 +103,7 @@ def _kind_of(error: BaseException) -> tuple[bool, str]:
 
 
 def _wait_of(error: BaseException) -> float | None:
-    """Return the least wait that the handler asked for, where that is a time one can wait."""
+    """Return the least wait that the handler asked for, if it is a valid number of seconds."""
     after = error.after if isinstance(error, Transient) else None
     if isinstance(after, int | float) and 0 <= after < LONGEST_WAIT:
         return float(after)
@@ -110,13 +111,14 @@ def _wait_of(error: BaseException) -> float | None:
 
 
 def with_place(error: BaseException) -> str:
-    """Return what an error says, and where in the user's code it was raised; its kind is told apart, as its code."""
+    """Return the text of an error and the place in the user's code where it was raised; its class is recorded
+    separately, as its code."""
     at = "" if isinstance(error, Signal | Invalid) else place_in(_trace(error))
     return text_of(error) + (f" ({at})" if at else "")
 
 
 def _trace(error: BaseException) -> str:
-    """Return the innermost frames, oldest first; a frame of a library is told by its folder, too."""
+    """Return the innermost frames, oldest first; a frame of a library includes its folder."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f"{os.sep}holdfast{os.sep}runtime{os.sep}" not in f.filename] or frames
     lines = [f"{_file(f.filename)}:{f.lineno} in {f.name}" for f in own[-TRACE_FRAMES:]]

@@ -1,6 +1,5 @@
-"""The gate: before an item that was read from the store goes on, verifiers are asked about what it rests on, on threads
-of their own. One that gives no answer fails the attempt. The desk decides what follows.
-"""
+"""The gate: before an item that was read from the store continues, verifiers check its inputs, on threads of their own.
+A verifier that gives no answer fails the attempt. The desk decides what follows."""
 
 import queue
 import random
@@ -19,7 +18,7 @@ from holdfast.stores.base import Store
 
 
 class Gate:
-    """The threads that ask verifiers, for one run."""
+    """The threads that call verifiers, for one run."""
 
     def __init__(self, store: Store, inspector: OutputInspector, finished: Finished) -> None:
         self.store, self.inspector, self.finished = store, inspector, finished
@@ -28,7 +27,7 @@ class Gate:
         self._draw = random.SystemRandom().random
 
     def ask(self, question: Question) -> None:
-        """Have a question answered, on a thread of its own if need be."""
+        """Queue a question; start another thread for it if necessary."""
         self._asking += 1
         if self._threads < self._asking:
             self._threads += 1
@@ -36,7 +35,7 @@ class Gate:
         self._todo.put(question)
 
     def answered(self) -> None:
-        """Note that an answer was taken: its thread is free."""
+        """Note that an answer was received: its thread is free."""
         self._asking -= 1
 
     def close(self) -> None:
@@ -56,7 +55,7 @@ class Gate:
                         cleared.append(item)
                     else:
                         outcomes.append(outcome)
-            except BaseException as raised:  # noqa: BLE001 - the worker's thread raises it
+            except BaseException as raised:  # noqa: BLE001 - the thread of the worker raises it
                 error = raised
             self.finished.put(GateAnswer(question, cleared, outcomes, error))
 
@@ -64,7 +63,7 @@ class Gate:
 def ask(
     inspector: OutputInspector, store: Store, item: Item, hold: Hold, draw: float, *, why: str | None = None
 ) -> Outcome | None:
-    """None if the item may go on, else what becomes of it. `why` says that its input is known to be lost."""
+    """Return None if the item may continue, else its outcome. `why` is set if its input is known to be lost."""
     began, at = clock(), item.place.stage
     known = [] if item.input == b"" and item.source_file is None else [
         Output(item.n, at - 1, item.place.epoch, item.input, item.source_file)

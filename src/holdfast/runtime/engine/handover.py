@@ -1,7 +1,7 @@
-"""The way of one message, call by call: what is done with its item, and in which order.
+"""The course of one message, call by call: what is done with its item, and in which order.
 
-Each call that touches the world is handed out before it is made. A message makes them one after the other on the
-calling thread; the simulator in virtual time, where processes die between any two of them.
+Each call that touches the outside world is yielded before it is made. A message makes the calls one after the other on
+the calling thread; the simulator makes them in virtual time, where processes die between any two calls.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ Calls = Generator[Callable[[], Any], Any, T]
 
 
 def make_calls(calls: Calls[T]) -> T:
-    """Make every call on this thread; return what came of it."""
+    """Make every call on this thread; return the result."""
     answer = None
     try:
         while True:
@@ -38,30 +38,31 @@ def make_calls(calls: Calls[T]) -> T:
 
 
 class BroughtOn(NamedTuple):
-    """How an item stands after it was brought on."""
+    """The state of an item after it was brought on."""
 
     stored: StoredItem
     why: str = ""
-    """Why it is pending, and may be handed over again at once."""
+    """Why it is pending and may be handed over again at once."""
     due: float | None = None
-    """When it may be tried again, where it waits."""
+    """When it may be tried again, if it waits."""
     idle: Idle | None = None
     """Why there was nothing to claim."""
 
 
 class NextMove(NamedTuple):
-    """What follows a commit."""
+    """The move that follows a commit."""
 
     goes_on: bool
-    """The item is run further under the same claim; else the commit gives the chunk back."""
+    """The item continues under the same claim; otherwise the commit gives the chunk back."""
     onward: Item | None
-    """As it goes on; None where it has to be read again."""
+    """The item as it continues; None if it must be read again."""
     due: float
     """When the chunk may be claimed again."""
 
 
 class Handover(ABC):
-    """Brings single items of a batch on. Everything that asks the world is a call, and is not done here."""
+    """Brings single items of a batch on. Everything that touches the outside world is a call, which is not made
+    here."""
 
     driver: HoldDriver
     policies: Sequence[Policy]
@@ -73,7 +74,7 @@ class Handover(ABC):
 
     @abstractmethod
     def has_time(self, stage: int) -> bool:
-        """Return whether to begin a stage."""
+        """Return whether there is time to begin a stage."""
 
     @abstractmethod
     def stored(self, n: ItemNo) -> StoredItem:
@@ -81,36 +82,36 @@ class Handover(ABC):
 
     @abstractmethod
     def verified(self, n: ItemNo) -> StoredItem:
-        """Return the item, after what it rests on was looked at."""
+        """Return the item, after its inputs were inspected."""
 
     @abstractmethod
     def look_again(self) -> None:
-        """A chunk was claimed: its last owner may have left outputs that were never recorded."""
+        """Look for unrecorded outputs again: a chunk was claimed, and its last owner may have left some."""
 
     @abstractmethod
     def ask(self, item: Item, hold: LoneHold) -> Any:
-        """Ask the verifiers about the input of an item; answered with an outcome, or None where it holds."""
+        """Ask the verifiers about the input of an item; the answer is an outcome, or None if the input holds."""
 
     @abstractmethod
     def run(self, item: Item, hold: LoneHold, resumed: bool) -> Any:
-        """Run the stage of an item; answered with an outcome, or None where it was not begun or did not end."""
+        """Run the stage of an item; the answer is an outcome, or None if it was not begun or did not end."""
 
     @abstractmethod
     def check(self, receipt: Receipt | None) -> None:
-        """Hear what became of a write."""
+        """Examine the result of a write."""
 
     @abstractmethod
     def sync(self, settled: Settled) -> None:
-        """Make outputs durable that the next commit speaks of."""
+        """Make the outputs of the next commit durable."""
 
     @abstractmethod
     def publish(self, settled: Settled, outcome: Outcome) -> None:
-        """Give outputs their final names, and tell of a death: the commit has landed."""
+        """Give outputs their final names and call the hooks for a death: the commit has landed."""
 
     # -- the way ------------------------------------------------------------------------------------------------
 
     def bring_on(self, n: ItemNo) -> Calls[BroughtOn]:
-        """Bring an item as far as it comes."""
+        """Bring an item as far as possible."""
         stored = yield partial(self.verified, n)
         if (early := self._stays(stored)) is not None:
             return early
@@ -124,28 +125,28 @@ class Handover(ABC):
         return self._waits(stored) or BroughtOn(stored, TIME_UP)
 
     def _waits(self, stored: StoredItem) -> BroughtOn | None:
-        """Return how it stands, where it is settled or waits."""
+        """Return its state if it is settled or waits."""
         place = stored.place
         if place.state is not State.PENDING:
             return BroughtOn(stored)
         return None if retry.wait_is_over(place.due, place.wait, self.now()) else BroughtOn(stored, due=place.due)
 
     def _stays(self, stored: StoredItem) -> BroughtOn | None:
-        """Return how it stands, where nothing is begun."""
+        """Return its state if nothing is begun."""
         if (waits := self._waits(stored)) is not None:
             return waits
         return None if self.has_time(stored.place.stage) else BroughtOn(stored, TIME_UP)
 
     def _claim(self, n: ItemNo) -> Calls[Claim | Idle]:
-        """Claim the chunk of the item; of a suspect, the item alone. What stands before it there comes first, and is
-        given back: it is cut off then."""
+        """Claim the chunk of the item; of a suspect, only the item. Items before it in the chunk are claimed first and
+        given back, which cuts them off."""
         answer: Claim | Idle
         while isinstance(answer := (yield partial(self.driver.claim, n)), Claim) and answer.hi <= n:
             yield partial(self.driver.give_back, answer)
         return answer
 
     def _work(self, claim: Claim, n: ItemNo) -> Calls[str]:
-        """Run what is due of a claimed item; return why it is no longer ours, where it is not."""
+        """Run the due stages of a claimed item; return why it is lost, or an empty string."""
         yield self.look_again
         with self.driver.held(claim) as hold:
             item = self._if_due((yield partial(hold.load, n)))
@@ -159,19 +160,19 @@ class Handover(ABC):
             return self._lost(hold)
 
     def _if_due(self, item: Item | None) -> Item | None:
-        """Return the item, unless it waits: since it was looked at, somebody else may have tried it."""
+        """Return the item unless it waits: another process may have tried it since it was read."""
         if item is None or not retry.wait_is_over(item.place.due, item.place.wait, self.now()):
             return None
         return item
 
     def _lost(self, hold: LoneHold) -> str:
-        """Return why nothing more of it can be recorded here; whether somebody else goes on with it, the next call
-        says."""
+        """Return why nothing more can be recorded here; the next call tells whether another process continues with
+        it."""
         if not hold.lost:
             return ""
         trouble = self.driver.trouble
-        how = f"its lease could not be kept: {trouble}" if trouble else "it was taken over meanwhile"
-        return f"{how}; what was done since its last checkpoint is not recorded"
+        how = f"its lease could not be renewed: {trouble}" if trouble else "it was taken over by another process"
+        return f"{how}; work since its last checkpoint is not recorded"
 
     def _outcome(self, item: Item, hold: LoneHold, resumed: bool) -> Calls[Outcome | None]:
         if hold.hold.is_condemned:
@@ -185,7 +186,7 @@ class Handover(ABC):
     # -- committing ---------------------------------------------------------------------------------------------
 
     def _commit(self, hold: LoneHold, outcome: Outcome) -> Calls[Item | None]:
-        """Make it durable; return the item where it goes on at once. The last commit gives the chunk back."""
+        """Commit an outcome; return the item if it continues at once. The last commit gives the chunk back."""
         settled = hold.settle([outcome], self.policies)
         move = self.next_move(hold, settled, outcome)
         yield partial(self.sync, settled)

@@ -1,7 +1,7 @@
-"""A claimed chunk, sans-IO: what is ready, waiting, running and finished of it, and the commits that follow.
+"""A claimed chunk, sans-IO: its ready, waiting, running and finished items, and the commits that follow.
 
-Nothing here reads a clock, waits, draws or calls a store. `now` is the time by the clock of the store, `moment` the
-time by the monotonic clock of this process; both are passed in, as are the ids of commits.
+Nothing here reads a clock, waits, draws random numbers or calls a store. `now` is the time by the clock of the store,
+`moment` the time by the monotonic clock of this process; both are passed in, as are the ids of commits.
 """
 
 import heapq
@@ -29,7 +29,7 @@ _get_n = attrgetter("n")
 
 
 class ReadyQueue:
-    """Items that are ready for a stage, in lots that became ready at the same moment."""
+    """Items that are ready for a stage, in groups that became ready at the same moment."""
 
     __slots__ = ("_lots", "count")
 
@@ -44,21 +44,21 @@ class ReadyQueue:
         self.count += 1
 
     def extend(self, items: Sequence[Item], at: float) -> None:
-        """Add a lot of its own."""
+        """Add a group of its own."""
         self._lots.append((at, deque(items)))
         self.count += len(items)
 
     def put_back(self, items: Sequence[Item], at: float) -> None:
-        """Put items first again that were taken and not run."""
+        """Put items that were taken and not run back at the front."""
         self._lots.appendleft((at, deque(items)))
         self.count += len(items)
 
     def items(self) -> list[Item]:
-        """Return all of them, in the order in which they are taken."""
+        """Return all items, in the order in which they are taken."""
         return [item for _, lot in self._lots for item in lot]
 
     def take(self, most: int) -> tuple[float, list[Item]]:
-        """Return up to so many items, and the moment the first of them became ready."""
+        """Return up to so many items, and the moment at which the first became ready."""
         taken: list[Item] = []
         at = self._lots[0][0]
         while self._lots and len(taken) < most:
@@ -73,7 +73,7 @@ class ReadyQueue:
 
 
 class Saving(NamedTuple):
-    """A checkpoint of a range that its handler waits for; the waiter is known to whoever drives the handler."""
+    """A checkpoint of a partition for which its handler waits; only the driver of the handler knows the waiter."""
 
     reached: Reached
     waiter: Any
@@ -93,17 +93,17 @@ class Hold:
         self.left = claim.pending
         """Items of the claim that are not settled, loaded or not."""
         self.unread = claim.pending
-        """Of them, those that were not read into memory."""
+        """Items of the claim that were not read into memory."""
         self.loaded_to: ItemNo | None = None
         self.loaded_all = False
         self.ready: list[ReadyQueue] = [ReadyQueue() for _ in range(stages)]
         self.resumed: set[int] = set()
-        """Numbers of items that another grant may have tried, or this one at no cost of an attempt, where their stage
-        has an adopter."""
+        """Numbers of items whose stage has an adopter and which another grant may have tried, or this one without
+        counting an attempt."""
         self.unasked: deque[Item] = deque()
-        """Items of which a verifier has to be asked first."""
+        """Items whose inputs a verifier must check first."""
         self.known_lost: dict[int, str] = {}
-        """Why the input of some of them is known to be gone."""
+        """Why the input of some items is known to be gone."""
         self._guarded = guarded
         self._adopters = adopting
         self._adopting = adopting if claim.lease.fence > 1 else NONE
@@ -113,28 +113,29 @@ class Hold:
         self.running = 0
         self.outcomes: list[Outcome] = []
         self.in_write: list[Outcome] = []
-        """Those that the commit under way speaks of."""
+        """The outcomes in the commit under way."""
         self.withheld = 0
         """Deaths that are not among the outcomes yet."""
         self.checkpoints: dict[int, Checkpoint] = {}
-        """How far its items had been read when they were loaded, where they are ranges of a source."""
+        """The checkpoints of partitions as they were when their items were loaded."""
         self.savings: list[Saving] = []
-        """Checkpoints that are not written yet, and whose handlers wait for that."""
+        """Checkpoints that are not written yet, for which their handlers wait."""
         self.reached: list[Reached] = []
-        """How far items had come that are among the outcomes."""
+        """The positions of partitions whose items are among the outcomes."""
         self.progressed_at = moment
         self.lost = False
         trial = leases.trial_of(claim.pending, claim.blame)
         self.exclusive = trial is not Trial.NONE
-        """A suspect, of which nothing was committed yet: nothing else is held beside it."""
+        """It is a suspect of which nothing was committed yet: nothing else is held beside it."""
         self.alone = self.exclusive and claim.pending == 1
-        """The last item of a suspect: nothing else is run beside it."""
+        """It is the last item of a suspect: nothing else runs beside it."""
         self.on_trial = trial is Trial.ON_TRIAL
-        """A lone suspect that was not started yet."""
+        """It is a lone suspect that was not started yet."""
         self.is_condemned = trial is Trial.CONDEMNED
         """Its last item has killed its process too often to be run again."""
         self.suspects: dict[int, int] = {}
-        """Numbers of items under which worker processes died, and how many: while there are any, items travel alone."""
+        """Numbers of items under which worker processes died, and how many died: while there are any, items travel
+        alone."""
 
     # -- its state ------------------------------------------------------------------------------------------------
 
@@ -150,35 +151,34 @@ class Hold:
 
     @property
     def is_accused(self) -> bool:
-        """Whether a process that was new died under one of its items: it is tried with nothing beside it, because
-        processes may also die of each other, where memory is short."""
+        """Whether a new process died under one of its items. The item is then tried with nothing beside it, because
+        processes can also kill each other when memory is short."""
         return bool(self.suspects) and max(self.suspects.values()) > 1
 
     @property
     def ready_count(self) -> int:
         count = 0
-        for queue in self.ready:  # asked of every hold in every round: a generator would take twice as long
+        for queue in self.ready:  # called for every hold in every round: a generator would take twice as long
             count += queue.count
         return count
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is ready, running or finished: only waiting items, if any."""
+        """Whether nothing is ready, running or finished: there are only waiting items, if any."""
         return not (self.is_busy or self.outcomes or self.withheld)
 
     @property
     def is_busy(self) -> bool:
-        """Something is running, ready, or not read yet."""
+        """Whether something is running, ready, or not read yet."""
         return not self.loaded_all or bool(self.running or self.unasked or self.ready_count)
 
     @property
     def is_ripe(self) -> bool:
-        """Whether something is to be committed."""
+        """Whether there is something to commit."""
         return bool(self.outcomes or self.savings)
 
     def is_kept(self, moment: float, grace: float) -> bool:
-        """Return whether its lease is renewed: not once it is lost, nor where nothing was committed for the grace
-        period."""
+        """Return whether its lease is renewed: not if it is lost, nor if nothing was committed for the grace period."""
         return not self.lost and moment - self.progressed_at <= grace
 
     def reserved(self) -> int:
@@ -187,7 +187,7 @@ class Hold:
     # -- items come in --------------------------------------------------------------------------------------------
 
     def read(self, items: Sequence[Item]) -> None:
-        """Note that a page came from the store."""
+        """Note a page that was read from the store."""
         self.unread -= len(items)
         if items:
             self.loaded_to = items[-1].n
@@ -209,7 +209,7 @@ class Hold:
             self._sort_in(item, moment)
 
     def _mark(self, item: Item) -> None:
-        """Note what has to be known of an item that others may have worked on."""
+        """Note how an item must be treated that another grant may have tried."""
         if item.place.stage in self._guarded:
             self._to_ask.add(item.n)
         if item.place.stage in self._adopting:
@@ -222,7 +222,7 @@ class Hold:
             self.ready[item.place.stage].add(item, moment)
 
     def clear_for_stage(self, items: Sequence[Item], moment: float) -> None:
-        """Make items ready whose inputs were found to hold."""
+        """Make items ready whose inputs were verified."""
         for item in items:
             self._to_ask.discard(item.n)
             self.ready[item.place.stage].add(item, moment)
@@ -248,7 +248,7 @@ class Hold:
         self._woken_at = now
 
     def park(self, stage: int, until: float) -> None:
-        """Let what is ready for a stage that pauses wait like what is not due yet."""
+        """Let items that are ready for a paused stage wait until it continues."""
         while self.ready[stage].count:
             for item in self.ready[stage].take(self.ready[stage].count)[1]:
                 heapq.heappush(self.waiting, (until, item.n, item))
@@ -259,7 +259,7 @@ class Hold:
     # -- items are run --------------------------------------------------------------------------------------------
 
     def take(self, stage: int, most: int) -> tuple[float, list[Item], bool]:
-        """Take up to so many ready items to run them. Return since when the first of them was ready, the items, and
+        """Take up to so many ready items to run them. Return the moment at which the first became ready, the items, and
         whether another grant may have tried some of them."""
         at, items = self.ready[stage].take(most)
         resumed = False
@@ -270,24 +270,24 @@ class Hold:
         return at, items, resumed
 
     def put_back(self, stage: int, items: Sequence[Item], at: float, *, resumed: bool) -> None:
-        """Put items first again that were handed over and not begun."""
+        """Put items that were handed over and not begun back at the front."""
         if items:
             self.ready[stage].put_back(items, at)
             if resumed:
                 self.resumed.update(item.n for item in items)
 
     def suspect(self, numbers: Iterable[int]) -> None:
-        """Note that a process died under one of these."""
+        """Note that a process died under one of these items."""
         for n in numbers:
             self.suspects[n] = self.suspects.get(n, 0) + 1
 
     def acquit(self, numbers: Iterable[int]) -> None:
-        """Note that these came back."""
+        """Note that these items came back."""
         for n in numbers:
             self.suspects.pop(n, None)
 
     def drop_ready(self) -> None:
-        """Forget what was not started: it is pending in the store."""
+        """Forget items that were not started: they are pending in the store."""
         self.unasked.clear()
         for queue in self.ready:
             if queue.count:
@@ -296,20 +296,20 @@ class Hold:
     # -- commits ----------------------------------------------------------------------------------------------------
 
     def settle(self, policies: Sequence[Policy], now: float) -> Settled:
-        """Return what follows from everything that is finished; it is in the write that comes next."""
+        """Return what follows from the finished outcomes; they go into the next write."""
         self.in_write, self.outcomes = self.outcomes, []
         return settling.settle(self.in_write, stages=self.stages, policies=policies, now=now)
 
     def commit(self, settled: Settled, commit_id: bytes, *, makers: Sequence[str] = (), release: bool = False,
                due: float = 0.0) -> Commit:  # fmt: skip
-        """Return the commit of what was settled and reached. The chunk is given back with its last item, or where that
-        is asked for, to be claimed from `due` on."""
+        """Return the commit of what was settled and reached. It gives the chunk back with its last item, or if
+        `release` is set, to be claimed again from `due` on."""
         self.left -= settled.counts.settled
         return settling.commit(self.holder, settled, commit_id=commit_id, release=release or self.left == 0, due=due,
                                reserved=self.reserved(), reached=self.all_reached(), makers=makers)  # fmt: skip
 
     def start(self, commit_id: bytes) -> Commit:
-        """Return the commit that has to be durable before an item on trial is run."""
+        """Return the commit that must be durable before an item on trial runs."""
         self.on_trial = False
         return settling.start(self.holder, commit_id=commit_id)
 
@@ -318,7 +318,7 @@ class Hold:
         return settling.commit(self.holder, NOTHING, commit_id=commit_id, release=True, due=due)
 
     def release_due(self, now: float) -> float:
-        """Return when the chunk may be claimed again: on a grid, so that waiting items come back in groups."""
+        """Return when the chunk may be claimed again: on a grid, so that waiting items return in groups."""
         due = self.next_due()
         if due is None or self.left > len(self.waiting):
             return 0.0
@@ -331,7 +331,8 @@ class Hold:
         self.progressed_at = moment
 
     def landed(self, settled: Settled, now: float, moment: float) -> int:
-        """Let go on what is durable: it is not a suspect any more. Return how many rows its ranges came further."""
+        """Continue with items that are durable; they are not suspects any more. Return how many rows its partitions
+        advanced."""
         self.written(moment)
         self.exclusive = self.alone = False
         if self._adopters:
@@ -343,12 +344,12 @@ class Hold:
         return rows
 
     def _note_deferred(self) -> None:
-        """Remember who was tried at no cost of an attempt: what came of that is looked for before the next try."""
+        """Remember items that were tried without counting an attempt: the adopter is asked before the next try."""
         self.resumed.update(outcome.item.n for outcome in self.in_write if isinstance(outcome, Deferred)
                             and outcome.item.place.stage in self._adopters)  # fmt: skip
 
     def all_reached(self) -> list[Reached]:
-        """Return how far its items have come that are ranges, to be written down."""
+        """Return how far the partitions have come, to be written."""
         return [*(saving.reached for saving in self.savings), *self.reached]
 
     def _came_further(self) -> int:
@@ -371,25 +372,25 @@ class Hold:
         self.lease = lease
 
     def lose(self) -> None:
-        """Note that somebody else has the chunk now: nothing of it may be committed."""
+        """Note that another process has the chunk now: nothing of it may be committed."""
         self.lost = True
 
 
 def killed_text(times: int, what: str = "its process") -> str:
-    """Return why an item, or a row, is buried that was never seen to end."""
+    """Return why an item or row that never ended is buried."""
     return f"{what} died {times} times while it was handled alone"
 
 
 def trouble_of(outcome: Outcome, then: str = "run again; nothing was buried for it") -> StoreError | None:
-    """Return what ends the work where the machine is in trouble; the item stays where it is."""
+    """Return the error that ends the work if the machine is in trouble; the item stays where it is."""
     if isinstance(outcome, Deferred) and outcome.trouble:
         return StoreError(f"{outcome.why}, then {then}")
     return None
 
 
 def adjoining(holds: Iterable[Hold], most: int) -> Iterator[list[Hold]]:
-    """Group those of which something was not read: where chunks follow one another, their first pages can be read as
-    one, of up to so many items."""
+    """Group the holds that have unread items: if their chunks follow one another, their first pages can be read as one,
+    of up to so many items."""
     some: list[Hold] = []
     room = 0
     for hold in holds:
@@ -406,8 +407,8 @@ def adjoining(holds: Iterable[Hold], most: int) -> Iterator[list[Hold]]:
 
 
 def by_hold(items: Sequence[Item], holds: Sequence[Hold]) -> Iterator[Sequence[Item]]:
-    """Split a page among the holds it was read for: each gets what was pending at its grant. One that was redriven
-    since is for the next grant."""
+    """Split a page among the holds it was read for: each gets the items that were pending at its grant. An item
+    redriven since then is for the next grant."""
     start = 0
     for hold in holds:
         end = bisect_left(items, hold.claim.hi, lo=start, key=_get_n)

@@ -1,4 +1,4 @@
-"""The hooks that hear of items which were buried, once that is durable."""
+"""The hooks that are called for buried items, once the burial is durable."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ log = logging.getLogger("holdfast.run")
 
 
 def tell_buried(pipeline: "PipelineDefinition", store: Store, batch: str, buried: list[ItemNo]) -> list[str]:
-    """Tell the `on_failure` hooks of each item, and take it off the list. Return what hooks raised."""
+    """Call the `on_failure` hooks for each item, and remove it from the list. Return the errors of hooks."""
     stages, everywhere = pipeline.stages, pipeline.hooks.on_failure
     if not everywhere and not any(stage.hooks.on_failure for stage in stages):
         buried.clear()
@@ -35,7 +35,7 @@ def tell_buried(pipeline: "PipelineDefinition", store: Store, batch: str, buried
 def _call(hook: HookList, letter: DeadLetter) -> list[str]:
     try:
         hook.call(letter)
-    except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was told about
+    except Exception as error:  # noqa: BLE001 - a hook that fails must not undo what it was called for
         text = f"{hook.what} raised {type(error).__name__} for item {letter.key!r}: {error}"
         log.warning("%s", text)
         return [text]

@@ -25,25 +25,25 @@ from holdfast.stores.base import Store
 
 SALTS = 512
 CROWDED_GROUP = 4_000
-"""Items admitted in one write where commits wait for it that thousands of items a second need."""
+"""Items admitted in one write if commits of thousands of items a second wait for that write."""
 GROUP_SECONDS = 0.25
-"""What a source gives in this time is admitted, be it ever so little."""
+"""Items that a source gives in this time are admitted, however few they are."""
 
 
 class InHand:
-    """What was taken from a source and is not admitted yet. The calling thread fills it; the worker may admit the first
-    part of it while the source keeps that thread waiting."""
+    """Items that were taken from a source and are not admitted yet. The calling thread adds them; the worker may admit
+    the first ones while the source keeps that thread waiting."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.group: list[NewItem] = []
-        """As far as the source gave it; it only grows."""
+        """The items that the source has given so far; it only grows."""
         self.since = math.inf
         """Since when the source is asked for more; infinite while it is not."""
         self.early = 0
-        """How many of them the worker has admitted."""
+        """How many of the items the worker has admitted."""
         self.settle_later: list[tuple[list[NewItem], Admitted]] = []
-        """What came of that: the calling thread sees to payloads that changed."""
+        """The results: the calling thread handles payloads that changed."""
 
     def begin(self) -> list[NewItem]:
         """Begin a group."""
@@ -52,17 +52,17 @@ class InHand:
             return self.group
 
     def left_waiting(self) -> list[NewItem]:
-        """Return what waits to be admitted for longer than it may."""
+        """Return the items that have waited too long to be admitted."""
         return self.group[self.early :] if time.monotonic() - self.since > GROUP_SECONDS else []
 
     def rest(self) -> list[NewItem]:
-        """Return what is still to be admitted, once the source was not asked for more."""
+        """Return the items that are still to be admitted, once the source is not asked for more."""
         with self.lock:
             return self.group[self.early :]
 
 
 class Ingester:
-    """Reads a source beside the workers and admits what is new."""
+    """Reads a source beside the workers and admits new items."""
 
     def __init__(
         self,
@@ -90,40 +90,40 @@ class Ingester:
         self.kind = kind
         self.patience = patience
         self.stilled = stilled
-        """Around `rerun`: nothing of this run is at work meanwhile."""
+        """Wraps `rerun`: no handler of this run is running meanwhile."""
         self._field = key if isinstance(key, str) and identity == "key" else None
         self.freeze = self._admit_quickly if self._field is not None else self.admit
-        """One item, the short way where there is one."""
+        """Freezes one item, in the quick way if there is one."""
         self._slice = 1
-        """How many items to take from the source at once: few of slow or heavy ones."""
+        """How many items to take from the source at once: few if they are slow or large."""
         self.taken = 0
         """How many items the source has given."""
         self._trouble: Exception | None = None
         self._alike: Callable[[Any, Any], bool] = _never
-        """Whether two payloads are of the same thing of the source, though they differ."""
+        """Whether two payloads are the same thing of the source, although they differ."""
         self._hand = InHand()
 
     def reads_ahead(self, source: Iterable[Any]) -> bool:
-        """Return whether a payload that changed is looked for before anything is worked on: a run that is refused has
-        then done nothing. Only a source that keeps nobody waiting is read first."""
+        """Return whether to look for changed payloads before anything is handled, so that a run that is refused has
+        done nothing. Only a source that never waits is read first."""
         at_hand = isinstance(source, Sized) or (isinstance(source, AtHand) and source.at_hand)
         return at_hand and self.changed == "refuse" and self.identity == "key" and self.batch.admitted > 0
 
     @property
     def compares_first(self) -> bool:
-        """Whether the whole source is compared before anything stored is worked on: what is pending may come with
-        another payload, and is not paid for with the old one first."""
+        """Whether the whole source is compared before anything stored is handled: a pending item may come with another
+        payload, and must not be paid for with the old one first."""
         return self.changed == "rerun" and self.identity == "key" and self.batch.admitted > 0
 
     def read(self, source: Iterable[Any], control: Control, ledger: Ledger, wake: Callable[[], None],
              begin: Callable[[], bool] | None = None) -> None:  # fmt: skip
         """Read the source to its end, or until the run stops. Nothing is lost either way: it is read again by key.
-        `begin` is called once the first `limits.READ_AHEAD` items are compared, or all of them; where it says that it
-        was broken off, the source does not count as read."""
+        `begin` is called once the first `limits.READ_AHEAD` items are compared, or all items; if it returns that it was
+        interrupted, the source does not count as read."""
         natural = getattr(source, "natural_key", None)
         self._alike = source.alike if isinstance(source, Comparing) else _never
         items = self._opened(source, control)
-        at_hand = isinstance(source, Sized)  # what lies in memory cannot keep us waiting
+        at_hand = isinstance(source, Sized)  # a sequence in memory never waits
         size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
         try:
             ahead = self._look_ahead(items, size, natural, control) if begin is not None else deque()
@@ -158,9 +158,9 @@ class Ingester:
         return admitted
 
     def admit_early(self, ledger: Ledger) -> bool:
-        """Admit what the source has given, where it keeps the calling thread waiting for more; on the thread of the
-        worker, which has nothing to do. Return whether there was anything. What goes wrong here is left to the calling
-        thread, which tries it again with the rest."""
+        """Admit the items that the source has given while it keeps the calling thread waiting for more; called on the
+        thread of the worker when it is idle. Return whether there were any. An error is left to the calling thread,
+        which tries again with the rest."""
         hand = self._hand
         with hand.lock:
             some = hand.left_waiting()
@@ -178,7 +178,7 @@ class Ingester:
     def _look_ahead(
         self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> deque[tuple[list[NewItem], bool]]:
-        """Read the first groups and refuse what changed in them before anything is admitted."""
+        """Read the first groups and refuse changed items before anything is admitted."""
         ahead: deque[tuple[list[NewItem], bool]] = deque()
         weight, ended = 0, False
         while not (ended or control.stopping or self._trouble) and self.taken < READ_AHEAD and weight < INGEST_BYTES:
@@ -192,14 +192,14 @@ class Ingester:
         return ahead
 
     def _opened(self, source: Iterable[Any], control: Control) -> Iterator[Any]:
-        """Yield the items, one after the other. A source of ours that may be away is waited for."""
-        if not isinstance(source, Patient):  # a list, perhaps, which is not written out for a notice that never comes
+        """Yield the items, one after the other. A built-in source that is unavailable is waited for."""
+        if not isinstance(source, Patient):  # for example a list, which need not be copied
             return iter(source)
         return source.patiently(Outage(self.patience, lambda: control.stopping, Notice(repr(source))))
 
     def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
-        """Yield the items of a source as they would be admitted, for whoever only compares: so many at a time, fewer
-        where they are large."""
+        """Yield the items of a source as they would be admitted, to compare them: so many at a time, fewer if they are
+        large."""
         natural, salt = getattr(source, "natural_key", None), bytes(canonical.SALT_BYTES)
         self._alike = source.alike if isinstance(source, Comparing) else _never
         group, weight = list[NewItem](), 0
@@ -216,7 +216,7 @@ class Ingester:
     def _group(
         self, items: Iterator[Any], size: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> tuple[list[NewItem], bool]:
-        """Up to so many items, fewer where the source is slow: what it has given is not kept waiting."""
+        """Return up to so many items, fewer if the source is slow: given items do not wait long."""
         group = self._hand.begin()
         weight = 0
         began = time.monotonic()
@@ -237,9 +237,9 @@ class Ingester:
     def _take(
         self, items: Iterator[Any], count: int, natural: Callable[[Any], Any] | None, control: Control
     ) -> list[NewItem]:
-        """Return the next items of the source, each frozen before the next is asked for: a source may use one dict for
-        all. What it gave before it raised is kept, and the error for later. They are added to the group at hand, one by
-        one, and returned."""
+        """Return the next items of the source, each frozen before the next is requested: a source may use one dict for
+        all. Items given before an error are kept, and the error is raised later. They are added to the current group
+        one by one, and returned."""
         group, before = self._hand.group, len(self._hand.group)
         random = os.urandom(canonical.SALT_BYTES * count)
         salts = [random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES)]
@@ -247,11 +247,11 @@ class Ingester:
         control.reading = True
         try:
             group.extend(map(self.freeze, islice(items, count), salts, repeat(natural)))
-        except Exception as error:  # noqa: BLE001 - whatever a source raises, its caller hears of it once these are stored
+        except Exception as error:  # noqa: BLE001 - any error of a source is raised once these items are stored
             given = self.taken + len(group) - before
             error.add_note(
                 f"holdfast: the source of batch {self.batch.name!r} raised this after {given:,} "
-                "items; those are stored: see to the source, then run again"
+                "items; those are stored: correct the source, then run again"
             )
             self._trouble = error
         control.reading = False
@@ -260,8 +260,8 @@ class Ingester:
         return group[before:]
 
     def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
-        """Return the short way for a plain dict with its key in a field; all else, and all trouble, goes the long
-        way."""
+        """Return an item in the quick way, for a plain dict with its key in a field; everything else, and every error,
+        goes through `admit`."""
         key = raw.get(self._field) if type(raw) is dict else None
         if type(key) is str or type(key) is int:
             try:
@@ -271,7 +271,7 @@ class Ingester:
         return self.admit(raw, salt, natural)
 
     def admit(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
-        """Return one item: a frozen payload with a key, or a dead letter that says what is wrong with it."""
+        """Return one item: a frozen payload with a key, or a dead letter that says what is wrong."""
         if isinstance(raw, Malformed):
             return ingest.refuse(None, raw_bytes(raw.raw), salt, "invalid", raw.reason)
         try:
@@ -284,13 +284,13 @@ class Ingester:
                 why = f"its key is a {type(key).__name__}, which prints differently in every run: use text or a number"
                 return ingest.refuse(None, payload, salt, "invalid", why)
             return ingest.admit(key, payload, salt)
-        except Exception as error:  # noqa: BLE001 - a key function of the user's may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's key function may raise anything
             return ingest.refuse(
                 None,
                 payload,
                 salt,
                 "invalid",
-                f"its key could not be had from {self._wanted()}: {type(error).__name__}: {error}",
+                f"its key could not be taken from {self._wanted()}: {type(error).__name__}: {error}",
             )
 
     def _key(self, raw: Any, payload: bytes, natural: Callable[[Any], Any] | None) -> Any:
@@ -307,7 +307,8 @@ class Ingester:
         return getattr(raw, self.key)
 
     def _default_key(self, raw: Any, payload: bytes, natural: Callable[[Any], Any] | None) -> Key:
-        """Without a key of the user's: the source's own, the value itself where it is short, else its content."""
+        """Return the key if the user passed none: the source's own, the value itself if it is short, else its
+        content."""
         found = natural(raw) if natural is not None else None
         if found is not None:
             return found  # type: ignore[no-any-return]
@@ -319,11 +320,10 @@ class Ingester:
         return canonical.digest(b"", self.schema.content(payload)).hex()
 
     def _key_of_invalid(self, raw: Any, natural: Callable[[Any], Any] | None) -> Any:
-        """Return the key of something that is not valid, where it can be had; else None, and its content identifies
-        it."""
+        """Return the key of an invalid item, if possible; else None, and its content identifies it."""
         try:
             key = self._key(raw, raw_bytes(raw), natural)
-        except Exception:  # noqa: BLE001 - a key function of the user's on a value that is known to be broken
+        except Exception:  # noqa: BLE001 - a user's key function, on a value that is known to be invalid
             return None
         return key if isinstance(key, str | int) and not isinstance(key, bool) else None
 
@@ -331,7 +331,7 @@ class Ingester:
         return f"the field {self.key!r}" if isinstance(self.key, str) else "the key function"
 
     def settle_changed(self, group: list[NewItem], admitted: Admitted) -> None:
-        """Do with known keys that came with another payload what the user wants."""
+        """Handle known keys that came with another payload, as the user chose."""
         self._renew_moved(group, admitted)
         if not admitted.changed or self.changed == "keep":
             return
@@ -352,11 +352,11 @@ class Ingester:
         raise PayloadChanged(
             f"item {group[index].key!r} of batch {self.batch.name!r} came with another payload: "
             f"{ingest.difference(stored.payload, group[index].payload)}{more}. "
-            'Pass changed="rerun" to handle it again, changed="keep" to keep what is stored, or use another batch name'
+            'Pass changed="rerun" to handle it again, changed="keep" to keep the stored item, or use another batch name'
         )
 
     def _renew_moved(self, group: list[NewItem], admitted: Admitted) -> None:
-        """The same things in another place: what nobody has begun is looked for there."""
+        """Update items that are in another place now and were not begun, so that they are read from there."""
         if self._alike is _never or not any(self._is_moved(n, group[index]) for index, n in admitted.changed):
             return
         with self.stilled():
@@ -371,7 +371,7 @@ class Ingester:
         return fresh and self._alike(before, after) and _place_of(before) != _place_of(after)
 
     def differs(self, n: ItemNo, item: NewItem) -> bool:
-        """Return whether two payloads mean something else; the order of a dict, or of a set, says nothing."""
+        """Return whether two payloads differ in meaning; the order of a dict or a set does not count."""
         stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]
         try:
             if self.schema.decode(stored.payload) == self.schema.decode(item.payload):
@@ -384,13 +384,13 @@ class Ingester:
 def none_given(admitted: int) -> str:
     """Return the warning on a source that had items and has none any more."""
     return (
-        f"the source gave no items; {admitted:,} were admitted before, and none of them was compared: check its path, "
-        "pattern or filter"
+        f"the source gave no items; {admitted:,} were admitted before, and none was compared: check its path, pattern "
+        "or filter"
     )
 
 
 def _never(_before: Any, _after: Any) -> bool:
-    """Payloads that differ are of different things, unless their source knows better."""
+    """Return False: payloads that differ are different things, unless their source knows better."""
     return False
 
 
@@ -399,7 +399,7 @@ def _place_of(payload: Any) -> Any:
 
 
 def _changes_by_itself(key: Any) -> bool:
-    """Return whether the text of a key may be another one in the next run: an address in memory, or the order of a
+    """Return whether the text of a key may differ in the next run: it contains a memory address, or the order of a
     set."""
     if isinstance(key, dict | set | frozenset):
         return True

@@ -1,9 +1,9 @@
-"""The leases of a process, and commits under them: one thread renews all leases in one write; a commit is on its way
-until it is known what became of it.
+"""The leases of a process, and commits under them. One thread renews all leases in one write; a commit is on its way
+until its result is known.
 
-A renewal that finds another owner or fence says that the lease is lost: its handlers are told to stop, and nothing of
-it is committed. Several failed renewals in a row stop the run. A lease under which nothing was committed for the grace
-period is no longer renewed, so that a handler that hangs for ever does not hold its chunk for ever.
+If a renewal finds another owner or fence, the lease is lost: its handlers are asked to stop, and nothing is committed
+under it. Several failed renewals in a row stop the run. A lease under which nothing was committed for the grace period
+is no longer renewed, so that a handler that hangs does not hold its chunk forever.
 """
 
 import logging
@@ -26,7 +26,7 @@ BEATS_PER_LEASE = 3
 
 
 class HeldLease:
-    """A lease as all threads of a process see it: those that work under it, and the one that renews it."""
+    """A lease as all threads of a process see it: those that work under it, and the thread that renews it."""
 
     __slots__ = ("lease", "lost", "progressed_at")
 
@@ -36,7 +36,7 @@ class HeldLease:
         self.progressed_at = time.monotonic()
 
     def progressed(self) -> None:
-        """Note that something was committed under it."""
+        """Note that a commit landed under it."""
         self.progressed_at = time.monotonic()
 
 
@@ -54,12 +54,12 @@ class Heartbeat:
         self._on_trouble = on_trouble
         self._held: dict[ChunkId, HeldLease] = {}
         self._news: dict[ChunkId, HeldLease] = {}
-        """What was renewed or lost since it was last asked for."""
+        """Leases renewed or lost since the last call of `news`."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures = 0
         self._told = False
-        """The trouble with these failures was told."""
+        """The trouble with these failures was reported."""
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -76,20 +76,20 @@ class Heartbeat:
         return held
 
     def remove(self, held: HeldLease) -> None:
-        """Renew a lease no more."""
+        """Stop renewing a lease."""
         with self._lock:
             if self._held.get(held.lease.chunk) is held:
                 del self._held[held.lease.chunk]
 
     def lose_all(self) -> None:
-        """Give up every lease: their handlers are told to stop, and nothing of them is committed."""
+        """Give up every lease: their handlers are asked to stop, and nothing is committed under them."""
         with self._lock:
             for held in self._held.values():
                 held.lost = True
             self._news |= self._held
 
     def news(self) -> Beat | None:
-        """Return what was renewed or lost since it was last asked for."""
+        """Return the leases renewed or lost since the last call."""
         if not self._news:
             return None
         with self._lock:
@@ -97,7 +97,8 @@ class Heartbeat:
         return Beat([held.lease for held in news if not held.lost], [held.lease for held in news if held.lost])
 
     def beat(self) -> None:
-        """Renew once. Reading again decides whether a lease is lost: an own commit is no conflict."""
+        """Renew once. A second read decides whether a lease is lost, because a commit of this process is not a
+        conflict."""
         with self._lock:
             live = [held for held in self._held.values() if self._is_live(held)]
         if not live:
@@ -118,7 +119,7 @@ class Heartbeat:
         self._failures += 1
         log.warning("renewing %d leases failed (%d in a row): %s", count, self._failures, error)
         if self._failures >= FAILURES and not self._told:
-            self._told = True  # once: whoever hears of it may look again at once
+            self._told = True  # once: the receiver may check the store at once
             self._on_trouble(f"{self._failures} heartbeats in a row failed: {error}")
 
     def _is_live(self, held: HeldLease) -> bool:
@@ -128,8 +129,8 @@ class Heartbeat:
         while not self._stop.wait(self.every):
             try:
                 self.beat()
-            except Exception as error:  # noqa: BLE001 - a run whose leases nobody renews must not go on unawares
-                self._on_trouble(f"its heartbeat failed: {type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001 - a run must not continue when its leases are not renewed
+                self._on_trouble(f"the heartbeat failed: {type(error).__name__}: {error}")
                 return
 
 
@@ -139,9 +140,9 @@ UNKNOWN = Receipt(landed=False, reason=CommitRefusal.UNKNOWN)
 class Sending:
     """Commits on their way to a store.
 
-    After a lost reply the same commits are sent again: a store takes each once, by its id, and answers for those that
-    had landed before. So finished work is not done again because a reply was lost. Where no reply ever comes, the
-    chains are looked at in the end, and what is not in them is left as unknown.
+    After a lost reply the same commits are sent again: a store accepts each one once, by its id, and acknowledges those
+    that had landed before. So finished work is not repeated because of a lost reply. If no reply ever comes, the chains
+    are searched in the end, and commits that are not in them stay unknown.
     """
 
     def __init__(self, commits: Sequence[Commit]) -> None:
@@ -150,17 +151,18 @@ class Sending:
         self.left = list(commits)
 
     def heard(self, receipts: Sequence[Receipt]) -> None:
-        """Take the answer of the store: nothing is left to send."""
+        """Take the reply of the store: nothing is left to send."""
         self._receipts, self.left = list(receipts), []
 
     def unheard(self, landed: Callable[[Commit], bool]) -> None:
-        """No reply came: send again, some times. Then `landed` looks each commit up without writing anything."""
+        """Note that no reply came: send again, a limited number of times. Then `landed` looks each commit up without
+        writing anything."""
         self._sends += 1
         if self._sends >= SENDS:
             self.heard([LANDED if landed(commit) else UNKNOWN for commit in self.left])
 
     def receipts(self) -> list[Receipt]:
-        """Return what became of each commit, in the order in which they were given."""
+        """Return what became of each commit, in the order in which they were passed."""
         return self._receipts
 
 

@@ -7,17 +7,18 @@ from contextlib import contextmanager
 
 from holdfast.core.model import Admitted, Chunk, Counts, ItemNo, State
 from holdfast.core.settle import Settled
-from holdfast.runtime.report.status import Figures, Letters
+from holdfast.runtime.engine.stage_counts import PendingByStage, StageCounts
+from holdfast.runtime.report.status import Figures, Letters, StageFigures
 
 
 class Ledger:
-    """Adds up what lands. Written by the worker and the ingester, read by anyone."""
+    """The sum of everything that has landed. Written by the worker and the ingester, read by any thread."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self.began_with = chunks
         """The chunks as they were before the run."""
         self.before = Counts()
-        """What was done before, less what this run sent back."""
+        """The counts from before the run, minus the items that this run sent back."""
         for chunk in chunks:
             self.before = self.before.plus(chunk.counts)
         self.now = Counts()
@@ -33,9 +34,9 @@ class Ledger:
         self.looking = ""
         self.began = time.monotonic()
         self.buried: list[ItemNo] = []
-        """Items this run buried and nobody has heard of yet."""
+        """Items that this run buried and whose hooks were not called yet."""
         self.late = 0
-        """Items whose work came after the batch was sealed."""
+        """Items whose outcome came after the batch was sealed."""
         self.paused: tuple[str, ...] = ()
         self.careful = ""
         self.rows_before = 0
@@ -47,15 +48,23 @@ class Ledger:
         self._rows_expected: int | None = None
         self._asked = False
         self.notes: list[str] = []
-        """What the report shall mention."""
+        """Notes for the report."""
+        self._stages: tuple[str, ...] = ()
+        self._in_handlers: Callable[[], Sequence[int]] = tuple
+        self._by_stage: StageCounts | None = None
+        """Pending items by stage, if progress is shown and there are several stages."""
+        self._read_at = 0
+        """Attempts of other processes when these were read from the store."""
         self._begun = self._ended = 0
-        """Writes that this run has begun, and those that it has added up."""
+        """The number of writes that this run has begun, and of those it has added up."""
         self._lock = threading.Lock()
 
     def add(self, settled: Settled) -> None:
-        """Outcomes that are durable."""
+        """Add outcomes that are durable."""
         with self._lock:
             self.now = self.now.plus(settled.counts)
+            if self._by_stage is not None:
+                self._by_stage.add(settled)
         for group in settled.advanced:
             self.adopted += len(group.items) if group.adopted else 0
         if self._redriven:
@@ -65,26 +74,38 @@ class Ledger:
             if a.outcome == "bury":
                 self.buried.append(ItemNo(a.n))
 
+    def count_stages(self, names: Sequence[str], in_handlers: Callable[[], Sequence[int]],
+                     pending: PendingByStage | None = None) -> None:  # fmt: skip
+        """Count by stage as well. `in_handlers` returns how many items are in the handlers of each stage; `pending` has
+        the items that were pending before the run."""
+        self._stages, self._in_handlers = tuple(names), in_handlers
+        self._by_stage = StageCounts()
+        if pending is not None:
+            self._by_stage.replace(pending)
+        elif any(chunk.pending for chunk in self.began_with):
+            self._by_stage.is_estimate = True
+
     def count_rows(self, before: int, expected: Callable[[], int | None] = lambda: None,
                    letters: Letters | None = None, redriven: frozenset[int] = frozenset()) -> None:  # fmt: skip
-        """The items are ranges of a source, of which so many rows were handled before; how many there are is asked
-        once, when all of them are known. Some items are rows that were buried, some of these are to be tried again."""
+        """Count in rows: the items are partitions of a source, of which so many rows were handled before. `expected` is
+        called once, when all partitions are known. Some items are rows that were buried; `redriven` ones are to be
+        tried again."""
         self.rows_before, self.counts_rows, self._expected = before, True, expected
         self.letters, self._redriven = letters if letters is not None else Letters(), redriven
 
     def _settle_rows(self, settled: Settled) -> None:
-        """Rows that were redriven, and are settled now."""
+        """Count redriven rows that are settled now."""
         done = sum(n in self._redriven for group in settled.advanced if group.finished for n in group.items)
         ends = [a.outcome for a in settled.attempts if a.n in self._redriven and a.outcome in ("skip", "bury")]
         self.letters = self.letters.plus(0, done + len(ends), ends.count("bury"), done)
 
     def read(self, rows: int) -> None:
-        """So many rows more are handled, and that is durable."""
+        """Count rows that are handled durably."""
         with self._lock:
             self.rows += rows
 
     def admit(self, group: Admitted) -> None:
-        """A group of items that came in."""
+        """Count a group of items that was admitted."""
         with self._lock:
             self.admitted += group.added
             self.added += group.added
@@ -96,15 +117,15 @@ class Ledger:
                 self.buried += group.dead
 
     def bury(self, items: Sequence[ItemNo]) -> None:
-        """Count items that this run buried without an attempt: what they rest on was gone once too often, or they came
-        again with a payload that is refused."""
+        """Count items that this run buried without an attempt: their input was gone once too often, or they came again
+        with a payload that is refused."""
         with self._lock:
             self.now = self.now.plus(Counts(dead=len(items)))
             self.buried += items
 
     def send_back(self, state: State, count: int = 1, *, lo: ItemNo | None = None) -> None:
-        """So many items were in that state, and have to be done again. Those from `lo` on, where the run admitted them
-        itself, are not its work any more; others are not from before, as far as there was anything."""
+        """Count items in that state that must be done again. From `lo` on, if this run admitted them, they are
+        subtracted from its own work; others are subtracted from the counts before it."""
         if state is State.PENDING or not count:
             return
         gone = Counts(**{state.value: count})
@@ -116,14 +137,15 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around a write and the adding up of what it wrote: in between, the store knows more than the ledger."""
+        """Wrap a write and the addition of its result: in between, the store has more than the ledger."""
         with self._lock:
             self._begun += 1
         yield
         with self._lock:
             self._ended += 1
 
-    def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False) -> None:
+    def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False,
+            read_pending: Callable[[Sequence[Chunk]], PendingByStage] | None = None) -> None:  # fmt: skip
         """Take in the batch as the store has it: what neither was there before nor is the work of this run is the work
         of others. Nothing is taken in if this run wrote meanwhile: what it wrote would be taken for theirs."""
         ended = self._ended
@@ -131,11 +153,18 @@ class Ledger:
         whole = Counts()
         for chunk in chunks:
             whole = whole.plus(chunk.counts)
+        by_others = whole.attempts - self.before.attempts - self.now.attempts
+        is_alone = not self.began_with and not by_others
+        has_news = not is_alone if is_last else by_others != self._read_at and self._begun == ended
+        pending = read_pending(chunks) if read_pending is not None and has_news else None
         with self._lock:
             if self._begun != ended and not is_last:
                 return
             self.elsewhere = _at_least_nothing(whole.minus(self.before).minus(self.now))
             self.admitted = max(self.admitted, sum(chunk.size for chunk in chunks))
+            if pending is not None and self._by_stage is not None and not (is_alone and pending.is_estimate):
+                self._by_stage.replace(pending)
+                self._read_at = by_others
 
     def figures(self) -> Figures:
         self._ask_for_rows()
@@ -159,7 +188,21 @@ class Ledger:
                 self._rows_expected,
                 self.letters,
                 self.careful,
+                self._stage_figures(),
             )
+
+    def _stage_figures(self) -> tuple[StageFigures, ...]:
+        """Return the figures of every stage; the lock is held."""
+        if self._by_stage is None:
+            return ()
+        whole = self.before.plus(self.now).plus(self.elsewhere)
+        pending = self.admitted - whole.settled
+        at, is_estimate = self._by_stage.of(pending, len(self._stages)), self._by_stage.is_estimate and pending > 0
+        found, passed = list[StageFigures](), self.admitted
+        for name, here, begun in zip(self._stages, at, self._in_handlers(), strict=True):
+            passed -= here
+            found.append(StageFigures(name, passed, min(here, begun), max(0, here - begun), is_estimate=is_estimate))
+        return tuple(found)
 
     def _ask_for_rows(self) -> None:
         if self.counts_rows and self.ingested and not self._asked:
@@ -167,5 +210,5 @@ class Ledger:
 
 
 def _at_least_nothing(counts: Counts) -> Counts:
-    """Others may have sent items back: what they did is not told as less than nothing."""
+    """Return the counts without negative numbers: other processes may have sent items back."""
     return Counts(**{name: max(0, getattr(counts, name)) for name in Counts.__struct_fields__})

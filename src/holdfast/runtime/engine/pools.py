@@ -1,4 +1,5 @@
-"""Where handlers run: what every pool does; the pools of threads, of the event loop, and of executors of the user's."""
+"""The places where handlers run: the base of all pools, and pools of threads, of the event loop, and of the user's
+executors."""
 
 import asyncio
 import logging
@@ -23,20 +24,20 @@ from holdfast.runtime.engine.runner import Runner, StageRunner
 from holdfast.runtime.event_loop import EventLoop
 
 Finished = queue.SimpleQueue[Any]
-"""Of events for the desk, of `Tried`, `Unable` and `Refusal`, or None (wake up)."""
+"""The queue of events for the desk, of `Tried`, `Unable` and `Refusal`, or None (wake up)."""
 
 Todo = tuple[Runner, Assignment]
 
 
 class Unable(NamedTuple):
-    """Nothing can be run: no process can be had, or none finds the pipeline; or what went wrong in the pool itself."""
+    """Nothing can be run: no process starts, or none finds the pipeline, or the pool itself failed."""
 
     error: str | BaseException
     answer: Answer | None = None
-    """What came of the assignment that met it, where that is known: then the run ends once the others have ended."""
+    """The result of the assignment that met the error, if known: then the run ends once the others have ended."""
 
     def trouble(self) -> BaseException:
-        """Return what ends the run."""
+        """Return the error that ends the run."""
         if isinstance(self.error, BaseException):
             return self.error
         return UsageError(
@@ -46,7 +47,7 @@ class Unable(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """No range can be run, as the scan is written or installed: the run ends with that."""
+    """No partition can be run, because of the definition or installation of the scan: the run ends with that error."""
 
     work: Assignment
     error: BaseException
@@ -65,18 +66,18 @@ class Pool(Protocol):
 
 
 class Hands(ABC):
-    """Threads of ours that take assignments, started as they are needed."""
+    """Threads that take assignments, started as they are needed."""
 
     def __init__(self, size: int, finished: Finished) -> None:
         self._size = size
         self._finished = finished
         self._todo: queue.SimpleQueue[Todo | None] = queue.SimpleQueue()
         self._open: set[Assignment] = set()
-        """Handed over, and neither finished nor given up."""
+        """Assignments handed over, and neither finished nor given up."""
         self._count = 0
-        """Threads that do not hang."""
+        """The number of threads that do not hang."""
         self._threads: list[threading.Thread] = []
-        """Those that were started; those that have ended since are left out when the next one starts."""
+        """Threads that were started; those that have ended are removed when the next one starts."""
         self._lock = threading.Lock()
 
     def submit(self, runner: Runner, work: Assignment) -> None:
@@ -86,7 +87,7 @@ class Hands(ABC):
         self._todo.put((runner, work))
 
     def _start_one(self) -> None:
-        """One more thread, unless there are as many as may be, or are needed."""
+        """Start one more thread, unless there are enough, or as many as allowed."""
         if self._count >= min(self._size, len(self._open)):
             return
         try:
@@ -94,12 +95,12 @@ class Hands(ABC):
             thread.start()
             self._threads = [*[each for each in self._threads if each.is_alive()], thread]
             self._count += 1
-        except RuntimeError:  # the system gives no more of them: those that run take what is to do
+        except RuntimeError:  # the system cannot start more: the running threads take the work
             if not self._count:
                 raise
 
     def abandon(self, work: Assignment) -> None:
-        """Leave a hanging thread alone; another takes its place, and what waited behind it."""
+        """Leave a hanging thread alone; another thread takes its place, and the work behind it."""
         with self._lock:
             if work in self._open:
                 self._open.remove(work)
@@ -107,18 +108,18 @@ class Hands(ABC):
                 self._start_one()
 
     def lend(self) -> None:
-        """A handler runs on a thread that is not one of these, in the place of one of them."""
+        """Reduce the number of threads by one, because a handler runs on another thread instead."""
         with self._lock:
             self._size -= 1
 
     def take_back(self) -> None:
-        """That handler has ended."""
+        """Add that thread again, because the handler has ended."""
         with self._lock:
             self._size += 1
             self._start_one()
 
     def _is_one_too_many(self) -> bool:
-        """Return whether this thread leaves, because the place of one was lent."""
+        """Return whether this thread must end, because its place was lent."""
         with self._lock:
             if self._count <= self._size:
                 return False
@@ -130,7 +131,7 @@ class Hands(ABC):
         return not self._open
 
     def give_back(self) -> None:
-        """Hand back what no thread has begun."""
+        """Hand back assignments that no thread has begun."""
         with suppress(queue.Empty):
             while (todo := self._todo.get_nowait()) is not None:
                 self._answer(todo[1])
@@ -142,15 +143,16 @@ class Hands(ABC):
     def _work(self) -> None:
         try:
             self._loop()
-        except BaseException as error:  # noqa: BLE001 - whatever it is: with the thread gone, nobody would hear of it
+        except BaseException as error:  # noqa: BLE001 - any error: without this thread, it would not be reported
             self._finished.put(Unable(error))
 
     @abstractmethod
     def _loop(self) -> None:
-        """What each of them does, until None is to do."""
+        """Take assignments until there is a None."""
 
     def _answer(self, work: Assignment) -> bool:
-        """Hand back what came of it; False if it was given up, and another thread has the place of this one."""
+        """Hand back the result; return False if the assignment was given up, and another thread has replaced this
+        one."""
         if not self._strike_off(work):
             return False
         if (answer := work.answer()) is not None:
@@ -158,7 +160,7 @@ class Hands(ABC):
         return True
 
     def _strike_off(self, work: Assignment) -> bool:
-        """It is over; False if nobody waits for it any more."""
+        """Note that an assignment is over; return False if it was given up."""
         with self._lock:
             if work not in self._open:
                 return False
@@ -167,7 +169,7 @@ class Hands(ABC):
 
 
 class Threads(Hands):
-    """Handlers run on the threads themselves."""
+    """Threads that run handlers themselves."""
 
     def __init__(self, size: int, finished: Finished, leave: Callable[[], None]) -> None:
         super().__init__(size, finished)
@@ -183,7 +185,7 @@ class Threads(Hands):
                 runner, work = todo
                 try:
                     runner.run(work)
-                except BaseException as error:  # noqa: BLE001 - no item's fault: what others have in flight is kept
+                except BaseException as error:  # noqa: BLE001 - not caused by an item: work in flight elsewhere is kept
                     if self._strike_off(work):
                         self._finished.put(Unable(error, work.answer()))
                     return
@@ -196,9 +198,9 @@ class Threads(Hands):
 log = logging.getLogger("holdfast.loop")
 
 CANCEL_SECONDS = 2.0
-"""What a run waits at its end for what it has cancelled on the loop."""
+"""How long a run waits at its end for cancelled coroutines."""
 LOOK_LONGEST = 1.0
-"""What counts, at most, of the time between two looks at a loop that does not turn."""
+"""The longest time between two checks of a blocked loop that counts."""
 
 
 class Loop:
@@ -213,15 +215,15 @@ class Loop:
         self._answers: dict[int, _Gathering] = {}
         self._running: dict[int, dict[int, tuple[asyncio.Task[None], Item]]] = {}
         self._cancelled: set[asyncio.Task[None]] = set()
-        """Given up, and perhaps still at work."""
+        """Coroutines that were given up, and may still be running."""
         self._has_turned = True
-        """Since it was last asked to."""
+        """Whether the loop has turned since it was last asked to."""
         self._at_hand: asyncio.Task[Any] | None = None
-        """What the loop was at when it was last looked at, and has not turned since."""
+        """The coroutine that was running at the last check, if the loop has not turned since."""
         self._held = self._looked = 0.0
-        """For how long it was seen at that, and when it was last looked at."""
+        """How long it was seen running that, and when it was last checked."""
         self._is_blocked = False
-        """By a handler of this run, which was named."""
+        """A handler of this run blocks the loop; it was named in an error."""
         self._has_warned = False
 
     def submit(self, runner: StageRunner, work: Assignment) -> None:
@@ -231,12 +233,12 @@ class Loop:
         self._loop.call_soon_threadsafe(self._cancel, work)
 
     def give_back(self) -> None:
-        """Hand back what the loop has not begun."""
+        """Hand back items that the loop has not begun."""
         self._loop.call_soon_threadsafe(self._empty)
 
     def close(self) -> None:
-        """Cancel what this run has on the loop, and nothing else. A loop that one of its handlers blocks is left to
-        that; whoever needs one next gets a new one."""
+        """Cancel what this run has on the loop, and nothing else. A loop blocked by one of its handlers is abandoned;
+        the next user gets a new one."""
         ended = threading.Event()
         self._home.soon(self._wind_up, ended)
         if not self._is_blocked and ended.wait(CANCEL_SECONDS):
@@ -257,7 +259,7 @@ class Loop:
         return ours | {each for each in [*self._cancelled] if not each.done()}
 
     def _start(self, runner: StageRunner, work: Assignment) -> None:
-        # for every coroutine that begins here, or when one of those ends
+        # for every coroutine that begins here, or when one ends
         current_batch.set((runner.pipeline, runner.batch))
         self._waiting.extend([(runner, work, item) for item in work.items])
         self._fill()
@@ -284,7 +286,7 @@ class Loop:
                 outcome = await runner.attempt_plain(item, work, clock())
             else:
                 outcome = await runner.attempt_async(item, work, clock())
-        except BaseException as error:  # noqa: BLE001 - a resource of this thread cannot be opened: no item's fault
+        except BaseException as error:  # noqa: BLE001 - a resource cannot be opened: not caused by an item
             self._finished.put(Unable(error, Answer(work, [], [item])))
             return
         running = self._running.get(id(work))
@@ -312,7 +314,7 @@ class Loop:
             self._finished.put(Answer(work, outcomes, unrun))
 
     def at_work(self, work: Assignment) -> list[Item]:
-        """Return the items of an assignment whose handlers are at work; another thread may ask."""
+        """Return the items of an assignment whose handlers are running; other threads may call this."""
         return [item for _, item in [*self._running.get(id(work), {}).values()]]
 
     def _cancel(self, work: Assignment) -> None:
@@ -323,9 +325,9 @@ class Loop:
             running.add_done_callback(self._cancelled.discard)
 
     def blocked_by(self, seconds: float) -> Item | None:
-        """Return the item whose handler has kept the loop from turning for that long; looked at again and again. Only
-        what was at hand at every look counts, and of a long time between two looks only a part: the process may have
-        stood still."""
+        """Return the item whose handler has blocked the loop for that long; called repeatedly. Only a handler that was
+        running at every check counts, and of a long time between two checks only a part: the process may have been
+        suspended."""
         if self._has_turned:
             self._has_turned, self._at_hand = False, None
             self._loop.call_soon_threadsafe(self.turned)
@@ -343,7 +345,7 @@ class Loop:
             self._is_blocked = True
         elif not self._has_warned:
             self._has_warned = True
-            log.warning("the event loop is blocked by something that is not a handler of this run: %r", at_hand)
+            log.warning("the event loop is blocked by code that is not a handler of this run: %r", at_hand)
         return found
 
     def _item_of(self, at_hand: "asyncio.Task[Any]") -> Item | None:
@@ -351,7 +353,7 @@ class Loop:
         return next((item for running, item in all_running if running is at_hand), None)
 
     def turned(self) -> None:
-        """Called by the loop, when it comes to it."""
+        """Note that the loop turned; called by the loop."""
         self._has_turned = True
 
 
@@ -362,7 +364,7 @@ async def _end_of(left: "set[asyncio.Task[None]]", ended: threading.Event) -> No
 
 
 class _Gathering(NamedTuple):
-    """What one turn of the loop has to say about an assignment."""
+    """The results of an assignment in one turn of the loop."""
 
     work: Assignment
     outcomes: list[Outcome]
@@ -370,24 +372,24 @@ class _Gathering(NamedTuple):
 
 
 class Borrowed:
-    """What the pools over a user's executor share: it stays its owner's, and is not given more than it can begin."""
+    """The base of the pools over a user's executor: it belongs to the user, and gets no more work than it can begin."""
 
     def __init__(self, executor: Executor, finished: Finished) -> None:
         self._executor = executor
         self._finished = finished
 
     def abandon(self, work: Assignment) -> None:
-        """A handler that hangs there is left alone."""
+        """Leave a hanging handler alone."""
 
     def give_back(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no work waits here."""
 
     def close(self) -> None:
-        """That is for its owner."""
+        """Do nothing: the owner closes the executor."""
 
 
 class BorrowedThreads(Borrowed):
-    """Handlers run on its threads."""
+    """Threads of the user's executor, which run handlers."""
 
     def submit(self, runner: Runner, work: Assignment) -> None:
         try:
@@ -413,8 +415,8 @@ class Tried(NamedTuple):
 
 
 class BorrowedProcesses(Borrowed):
-    """The work travels as bytes, and comes back as bytes. Nothing is handed over before the pipeline was found there,
-    so that a process that dies later was killed by what it was given."""
+    """Processes of the user's executor. The work travels as bytes, in both directions. Nothing is handed over before
+    the pipeline was found there, so that a process that dies later was killed by its work."""
 
     def __init__(self, executor: Executor, target: str, finished: Finished) -> None:
         super().__init__(executor, finished)
@@ -431,7 +433,7 @@ class BorrowedProcesses(Borrowed):
             self._try_out()
 
     def begin(self) -> None:
-        """The pipeline was found: hand over what was held back."""
+        """Hand over the work that was held back: the pipeline was found."""
         self._is_found = True
         early, self._early = self._early, []
         for runner, work in early:

@@ -1,7 +1,7 @@
-"""Processes of ours: one and the line to it, the host that starts, attends and ends them, and a pool of them.
+"""Worker processes: one process and the line to it, the host that starts, attends and ends them, and a pool.
 
-Each is started afresh, never forked: a fork would share the open database. Slices of items and partitions of a scan go
-to processes as parcels over the same line.
+Each process is spawned, never forked: a fork would share the open database. Slices of items and partitions of a scan
+travel to processes as parcels over the same line.
 """
 
 import atexit
@@ -28,22 +28,24 @@ from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import Runner
 
 FAREWELL_SECONDS = 5.0
-"""What a process may take to end by itself, with what the program does at its exit."""
+"""How long a process may take to end by itself, including the program's exit handlers."""
 LOOK_SECONDS = 0.1
-"""How often it is looked whether a process that says nothing lives, and whether it is still wanted."""
+"""How often to check whether a silent process is alive, and whether it is still wanted."""
 FALSE_STARTS = 3
-"""How often in a row a process may die before it is ready, once others were: a system short of memory picks any."""
+"""How often in a row a process may die before it is ready, once others were ready: a system short of memory kills any
+process."""
 GONE = (EOFError, OSError)
-"""What is raised on the line to a process that has died."""
+"""Exceptions on the line to a process that has died."""
 
 FOR_THE_PARENT = {signal.SIGINT, signal.SIGTERM}
-"""What asks a program to end, which its parent hears too."""
+"""Signals that ask a program to end; the parent receives them too."""
 
 _spawning = multiprocessing.get_context("spawn")
 
 
 def stop_sign() -> Any:
-    """Tells processes that the run stops. It has no lock, which would stay locked for ever if its holder died."""
+    """Return the flag that tells processes that the run stops. It has no lock, which would stay locked forever if its
+    holder died."""
     return _spawning.RawValue(ctypes.c_bool, False)
 
 
@@ -51,10 +53,11 @@ def stop_sign() -> Any:
 
 
 class Child:
-    """One process and the line to it, in the hands of one thread."""
+    """One process and the line to it, used by one thread."""
 
     def __init__(self, *args: Any) -> None:
-        """It is told the rest of what `_serve` takes. It is not a daemon, which could have no children itself."""
+        """Start the process with the arguments of `_serve` after the line. It is not a daemon, because a daemon could
+        not have children."""
         self._line, theirs = _spawning.Pipe()
         self._news = select.poll()
         self._news.register(self._line, select.POLLIN)
@@ -70,9 +73,9 @@ class Child:
             theirs.close()
 
     def _start(self) -> None:
-        """Ctrl-C at a terminal goes to every process there is, and so does SIGTERM of a supervisor that ends a whole
-        group: one that has not settled in is spared."""
-        resource_tracker.ensure_running()  # which lets both through when it starts
+        """Start the process with signals blocked: Ctrl-C at a terminal reaches every process, and so does SIGTERM from
+        a supervisor that ends a whole group. A process that is still starting must not die from them."""
+        resource_tracker.ensure_running()  # it unblocks both signals when it starts
         before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
         try:
             self._process.start()
@@ -83,8 +86,8 @@ class Child:
         self._line.send_bytes(message)
 
     def has_news(self, seconds: float) -> bool:
-        """Return whether it says something in that time. Its death is looked at, too: something may keep the line
-        open."""
+        """Return whether it sends something in that time. Checks whether it is alive as well, because another process
+        may keep the line open."""
         if self._news.poll(seconds * 1000):
             return True
         if self._process.is_alive():
@@ -94,19 +97,19 @@ class Child:
         raise EOFError
 
     def hear(self, look: Callable[[], None]) -> bytes:
-        """Return what it says next; while it says nothing, `look` is called now and then, and may kill it."""
+        """Return its next message; while there is none, `look` is called now and then, and may kill it."""
         while not self.has_news(LOOK_SECONDS):
             look()
         return self._line.recv_bytes()
 
     def kill(self) -> None:
-        """At once; from any thread."""
-        with suppress(ValueError, AttributeError):  # it was ended in this moment
+        """Kill it at once; from any thread."""
+        with suppress(ValueError, AttributeError):  # it ended at this moment
             self._process.kill()
 
     def end(self, seconds: float) -> str:
-        """Let it come to its end, in that time; say how that was. It is told that nothing more comes: one that was
-        forked here may keep the line open."""
+        """Let it end within that time; return how it ended. It gets an explicit last message, because a process forked
+        here may keep the line open."""
         if not self._how:
             with suppress(OSError):
                 self.tell(b"")
@@ -116,7 +119,7 @@ class Child:
                 self._process.kill()
                 self._process.join()
             self._how = _in_words(self._process.exitcode)
-            with suppress(ValueError):  # somebody else has waited for it, and its end is not known
+            with suppress(ValueError):  # other code has waited for it, and its end is not known
                 self._process.close()
         return self._how
 
@@ -124,7 +127,7 @@ class Child:
 def _in_words(code: int | None) -> str:
     """Return how a process ended."""
     if code is None:
-        return "nobody knows what"
+        return "an unknown exit status"
     if code >= 0:
         return f"exit status {code}"
     with suppress(ValueError):
@@ -133,32 +136,34 @@ def _in_words(code: int | None) -> str:
 
 
 class NotReady(HoldfastError):
-    """No process finds the pipeline, or lives long enough to."""
+    """No process finds the pipeline, or none lives long enough to find it."""
 
 
 class Host:
-    """Processes that serve one pipeline: started, attended and ended alike; none is left once it is closed."""
+    """The processes that serve one pipeline: started, attended and ended in the same way; none is left after
+    `close`."""
 
     def __init__(self, target: str, stages: Sequence[int] = (), release: Callable[[], None] = lambda: None) -> None:
         self.stop = stop_sign()
         self.start_seconds = 0.0
-        """How long the last process took to be ready."""
+        """How long the last process took to become ready."""
         self._target = target
         self._stages = tuple(stages)
-        """Those that are handed resources: each process opens those of all of them, and closes them when it ends."""
+        """The stages that take resources: each process opens the resources of all these stages, and closes them when it
+        ends."""
         self._release = release
-        """Has those processes ended that are not at work."""
+        """Ends the processes that are idle."""
         self._farewell = FAREWELL_SECONDS + (CLOSE_SECONDS if stages else 0.0)
         self._is_closed = False
         self._count = 0
-        """Processes that there are, those included that are just being started."""
+        """The number of processes, including those that are being started."""
         self._busy: dict[Assignment, Child] = {}
         self._changed = threading.Condition()
-        atexit.register(self.close)  # before the processes are waited for, where a run is left alone on its thread
+        atexit.register(self.close)  # before the processes are joined, if a run was abandoned on its thread
 
     def start(self, work: Assignment, wanted: Callable[[], bool], tries: int = FALSE_STARTS) -> Child | None:
-        """Return a process that has found the pipeline; None where it is not wanted any more. Raises OSError where the
-        system has no room for one, and NotReady."""
+        """Return a process that has found the pipeline; None if it is not wanted any more. Raises NotReady, and OSError
+        if the system cannot start a process."""
         error = ""
         for _ in range(tries):
             began, child = clock(), self._born() if wanted() else None
@@ -174,8 +179,8 @@ class Host:
         raise NotReady(error)
 
     def opened(self, child: Child, work: Assignment, wanted: Callable[[], bool]) -> Child | None:
-        """Return the process, once it has its resources; None where it is not wanted any more. Raises ResourceError."""
-        died = "a worker process died while it opened its resources: run again"
+        """Return the process once it has its resources; None if it is not wanted any more. Raises ResourceError."""
+        died = "a worker process died while opening its resources: run again"
         if not (error := self._first_words(child, work, wanted, died)):
             return child
         self.end(child)
@@ -195,8 +200,8 @@ class Host:
             raise
 
     def _first_words(self, child: Child, work: Assignment, wanted: Callable[[], bool], died: str) -> str:
-        """Return what is in the way of a process that has just begun; empty if nothing is. Where it is not wanted any
-        more, it is not waited for."""
+        """Return the error of a process that has just begun; empty if there is none. A process that is not wanted any
+        more is not waited for."""
         with self._attending(child, work):
             try:
                 return child.hear(lambda: None if wanted() else child.kill()).decode()
@@ -205,8 +210,8 @@ class Host:
 
     def attend(self, child: Child, parcel: bytes, work: Assignment, answer: Callable[[bytes], bytes] | None = None,
                look: Callable[[], None] | None = None) -> bool:  # fmt: skip
-        """Have a parcel run by a process; return whether it lived. Outcomes come back one by one, so that those are
-        kept if it dies; what it asks is answered. With `look`, which is called now and then, it dies where its lease is
+        """Have a process run a parcel; return whether it survived. Outcomes come back one by one, so that they are kept
+        if it dies; its questions are answered. With `look`, which is called now and then, it is killed if its lease is
         lost."""
 
         def wait() -> None:
@@ -237,7 +242,7 @@ class Host:
 
     @contextmanager
     def _attending(self, child: Child, work: Assignment) -> Iterator[None]:
-        """While a process is at something that may be given up, in which case it dies."""
+        """Register a process with work that may be given up, in which case the process is killed."""
         with self._changed:
             self._busy[work] = child
             if self._is_closed or work.abandoned:
@@ -249,13 +254,13 @@ class Host:
                 del self._busy[work]
 
     def abandon(self, work: Assignment) -> None:
-        """End the process that is at it: there is no other way to stop a handler that hangs in one."""
+        """Kill the process that runs an assignment: a hanging handler in it cannot be stopped otherwise."""
         with self._changed:
             if work in self._busy:
                 self._busy[work].kill()
 
     def end(self, child: Child) -> str:
-        """Let a process come to its end by itself, so that what it printed is not lost; say how that was."""
+        """Let a process end by itself, so that its output is not lost; return how it ended."""
         try:
             return child.end(self._farewell)
         finally:
@@ -267,7 +272,7 @@ class Host:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Idle processes end by themselves, others at once; nothing of them is left."""
+        """Let idle processes end by themselves and kill the others; none is left."""
         atexit.unregister(self.close)
         with self._changed:
             self._is_closed = True
@@ -286,14 +291,14 @@ def _live(line: Connection, *args: Any) -> None:
     try:
         _serve(line, *args)
     finally:
-        for stream in (sys.stdout, sys.stderr):  # a thread of the user's may keep the process from ending by itself
+        for stream in (sys.stdout, sys.stderr):  # a thread of the user may keep the process from ending by itself
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
 
 
 def _settle_in(line: Connection) -> None:
-    """Ctrl-C and a request to end are for its parent, which lets it finish; when its parent dies, so does it. What it
-    forks has no part in that, and does not keep the line open after its death."""
+    """Leave Ctrl-C and requests to end to the parent, which lets this process finish; if the parent dies, this process
+    ends as well. Its forks are excluded from that, and do not keep the line open after its death."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave_to_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_PARENT)
@@ -307,22 +312,23 @@ def _settle_in(line: Connection) -> None:
 
 
 def _leave_to_parent(*_: object) -> None:
-    """A handler, because what is ignored would be ignored by the programs that handlers start, too."""
+    """Do nothing. It is a handler because an ignored signal would be ignored by programs that handlers start as
+    well."""
 
 
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        while os.getppid() == parent.pid:  # one that it forked may outlive it, and hide its end
+        while os.getppid() == parent.pid:  # a process that the parent forked may outlive it, and hide its end
             parent.join(1.0)
         os._exit(1)
 
 
 def _serve(line: Connection, stop: Any, target: str, stages: Sequence[int]) -> None:
-    """In the process: find the pipeline, open its resources, then run what comes until nothing comes any more."""
+    """Find the pipeline, open its resources, then run parcels until the last; called in the worker process."""
     try:
         resources = Resources(remote.find(target))
-    except BaseException as error:  # noqa: BLE001 - whatever a program does when it is imported: the parent tells it
+    except BaseException as error:  # noqa: BLE001 - importing a program may raise anything: the parent reports it
         line.send_bytes(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return
     line.send_bytes(b"")
@@ -340,13 +346,13 @@ def _serve(line: Connection, stop: Any, target: str, stages: Sequence[int]) -> N
 
 
 class Processes(Hands):
-    """So many processes, started as they are needed; one that dies costs nothing but the item it was at."""
+    """A pool of processes, started as they are needed; a process that dies costs only its current item."""
 
     def __init__(self, size: int, target: str, finished: Finished, stages: Sequence[int] = ()) -> None:
         super().__init__(size, finished)
         self._host = Host(target, stages, super().close)
         self._first = threading.Lock()
-        """Held until one process has found the pipeline: if none can, that is said once."""
+        """Held until one process has found the pipeline: if none can, the error is reported once."""
         self._is_found = False
 
     @property
@@ -358,7 +364,7 @@ class Processes(Hands):
         self._host.abandon(work)
 
     def give_back(self) -> None:
-        """Hand back what no process has begun; who is not ready is not waited for."""
+        """Hand back assignments that no process has begun, without waiting for processes that are not ready."""
         self._host.stop.value = True
         super().give_back()
 
@@ -371,7 +377,8 @@ class Processes(Hands):
             while (todo := self._todo.get()) is not None:
                 runner, work = todo
                 if child is not None and work.fresh:
-                    # A suspect gets a new process, so that it is not blamed for what others left behind in an old one.
+                    # A suspect gets a new process, so that it is not blamed for what other items left behind in an old
+                    # one.
                     self._host.end(child)
                     child = None
                 if child is None:
@@ -388,7 +395,7 @@ class Processes(Hands):
                 self._host.end(child)
 
     def _run(self, child: Child, runner: Runner, work: Assignment) -> str | None:
-        """Have items run by a process; how it ended, where it died."""
+        """Have a process run items; return how it ended if it died."""
         if work.cut or runner.may_not_begin(work):
             return None
         is_alive = self._host.attend(child, remote.pack(runner, work), work)
@@ -396,7 +403,8 @@ class Processes(Hands):
         return None if is_alive else self._host.end(child)
 
     def _handed_in(self, work: Assignment, how: str | None) -> bool:
-        """Hand back what came of it; False if it was given up, and another thread has the place of this one."""
+        """Hand back the result; return False if the assignment was given up, and another thread has replaced this
+        one."""
         if how is None or len(work.outcomes) == len(work.items):
             return self._answer(work)
         if not self._strike_off(work):
@@ -405,7 +413,8 @@ class Processes(Hands):
         return True
 
     def _new(self, todo: Todo) -> Child | None:
-        """Return a process that is ready; None if there is none, which is told unless nobody waits for it."""
+        """Return a process that is ready; None if there is none, which is reported if an assignment still waits for
+        it."""
         work = todo[1]
         try:
             child = self._start(todo)
@@ -430,14 +439,14 @@ class Processes(Hands):
         return child
 
     def _is_wanted(self, todo: Todo) -> bool:
-        """Return whether there is a use for a new process; when the run stops, what it was meant for is handed back."""
+        """Return whether a new process is still needed; when the run stops, its assignment is handed back."""
         runner, work = todo
         if runner.stopping():
             self._answer(work)
         return work in self._open
 
     def _can_do_with_less(self, todo: Todo) -> bool:
-        """Return whether another process takes what was to do, where the system gives no more of them."""
+        """Return whether another process takes the assignment, if the system cannot start more processes."""
         with self._lock:
             if self._count > 1:
                 self._count -= 1

@@ -1,6 +1,6 @@
-"""What travels to a worker process and back: the address of a pipeline, a parcel of work, outcomes and questions.
+"""The traffic to a worker process and back: the address of a pipeline, a parcel of work, outcomes and questions.
 
-Nothing of the user's is pickled: the child imports the pipeline from where the parent found it.
+No object of the user is pickled: the child imports the pipeline from where the parent found it.
 """
 
 import importlib
@@ -41,16 +41,16 @@ class Parcel(msgspec.Struct, omit_defaults=True):
     resumed: bool
     items: list[Item]
     replaces: dict[int, Identity] = {}
-    """Number -> the older file of an item that was sent back, where it may seem another batch's."""
+    """Number -> the older file of an item that was sent back, if it could be mistaken for that of another batch."""
     kind: Kind = Kind.ITEMS
     at: Checkpoint | None = None
-    """Where its item stands, where it has checkpoints."""
+    """The checkpoint of its item, if it has checkpoints."""
     more: bytes = b""
-    """What its kind of work has to know besides."""
+    """Further data that its kind of work needs."""
 
 
 class Asked(msgspec.Struct, tag=True):
-    """A question of a process that waits for the answer; whoever runs that kind of work knows what it means."""
+    """A question of a process that waits for the answer; the runner of that kind of work interprets it."""
 
     what: bytes
 
@@ -62,7 +62,7 @@ class CameTo(msgspec.Struct, tag=True):
 
 
 Said = Outcome | Asked | CameTo
-"""What a process says of a parcel; nothing, once that was all."""
+"""A message of a process about a parcel; an empty one is the last."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -78,7 +78,7 @@ def pack(runner: Runner, work: Assignment, more: bytes = b"") -> bytes:
 
 
 def unpack(data: bytes) -> Said:
-    """Return what came back."""
+    """Return the message that came back."""
     return _said(data)
 
 
@@ -88,19 +88,19 @@ def unpack_all(data: bytes) -> list[Outcome]:
 
 
 def ready(target: str) -> None:
-    """In a worker process, before it gets any work: can it find the pipeline?"""
+    """Find the pipeline, in a worker process before it gets any work."""
     find(target)
 
 
 def run(target: str, data: bytes) -> bytes:
-    """In the worker process: find the pipeline, run the items, send the outcomes back."""
+    """Run the items in the worker process: find the pipeline, and return the outcomes."""
     parcel = _parcel(data)
     return _encode(_run(_runner(target, parcel.batch, parcel.stage, _never), parcel, []).outcomes)
 
 
 def run_and_tell(target: str, data: bytes, pipe: Connection, stopping: Callable[[], bool]) -> None:
-    """The same where each outcome is told when it is there, and nothing when that was all. An alarm must not break in
-    on the telling: with a timeout, which items have alone, it comes after."""
+    """Run the items and send each outcome as soon as it exists, and an empty message at the end. An alarm must not
+    interrupt the sending: with a timeout, for which items travel alone, the outcome is sent afterward."""
     parcel, line = _parcel(data), Line(pipe)
     runner = _runner_there(target, parcel, line, stopping)
     if runner.stage.timeout is None:
@@ -114,7 +114,7 @@ def run_and_tell(target: str, data: bytes, pipe: Connection, stopping: Callable[
 
 
 class Line:
-    """The way back from a worker process: what is told, and one question at a time."""
+    """The connection back from a worker process: it carries messages, and one question at a time."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -124,7 +124,7 @@ class Line:
         self._pipe.send_bytes(_encode(said))
 
     def ask(self, what: bytes) -> bytes:
-        """Return the answer to a question. Raises EOFError where nobody is there to give one."""
+        """Return the answer to a question. Raises EOFError if the parent is gone."""
         with self._lock:
             self.tell(Asked(what))
             answer = self._pipe.recv_bytes()
@@ -134,7 +134,7 @@ class Line:
 
 
 class ToldOutcomes(list[Outcome]):
-    """Outcomes that are told as they are added."""
+    """Outcomes that are sent as they are added."""
 
     def __init__(self, line: Line) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def _run(runner: Runner, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
     try:
         with _alarm(runner):
             runner.run(work)
-    except TimeoutError:  # it rang when the handler had just answered
+    except TimeoutError:  # the alarm went off just after the handler had answered
         missed = work.items[len(work.outcomes) :]
         work.outcomes += [runner.timed_out(item, work, work.started) for item in missed]
     return work
@@ -163,7 +163,7 @@ def _run(runner: Runner, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
 
 @contextmanager
 def _alarm(runner: Runner) -> Iterator[None]:
-    """Break in on a handler that hangs. Only what even a signal cannot interrupt costs the process its life."""
+    """Interrupt a handler that hangs. The process is killed only if a signal cannot interrupt the handler."""
     if runner.stage.timeout is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -181,19 +181,20 @@ def _alarm(runner: Runner) -> Iterator[None]:
 
 
 def in_worker() -> bool:
-    """Return whether this is a worker process, or one that is just being started and imports the program for it."""
+    """Return whether this is a worker process, or a process that is being started as one and imports the program."""
     return _Place.is_worker or hasattr(multiprocessing.current_process(), "_inheriting")
 
 
 class _Place:
     is_worker = False
     resources: Resources | None = None
-    """Of this worker process, which runs items of one pipeline."""
+    """The resources of this worker process, which runs items of one pipeline."""
 
 
 @contextmanager
 def holding(resources: Resources, stages: Sequence[int]) -> Iterator[str]:
-    """In a worker process: open the resources of some stages, and close them in the end. Yields why that failed."""
+    """Open the resources of some stages in a worker process, and close them at the end. Yields why opening failed, or
+    an empty string."""
     _Place.resources = resources
     error = ""
     try:
@@ -209,15 +210,15 @@ def holding(resources: Resources, stages: Sequence[int]) -> Iterator[str]:
 
 
 def address(pipeline: Any) -> str:
-    """Return where another process finds this pipeline, or the scan it belongs to: `file.py:name` or
+    """Return the address at which another process finds this pipeline, or its scan: `file.py:name` or
     `package.module:name`."""
     for name, module in list(sys.modules.items()):
         for attribute, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
             if value is pipeline.home:
                 return f"{_importable(name, module, pipeline.name)}:{attribute}"
     raise UsageError(
-        f"pipeline {pipeline.name!r} is not at the top of a module, so worker processes cannot find it: assign it "
-        "to a name there"
+        f"pipeline {pipeline.name!r} is not at the top level of a module, so worker processes cannot find it: assign "
+        "it to a name there"
     )
 
 
@@ -239,7 +240,7 @@ def _importable(name: str, module: ModuleType, pipeline: str) -> str:
 
 
 def _runner_there(target: str, parcel: Parcel, line: Line, stopping: Callable[[], bool]) -> Runner:
-    """Return what runs a parcel: a stage may have its own, else its items are run one after the other."""
+    """Return the runner for a parcel: a stage may have its own, else its items run one after the other."""
     pipeline = _found(target)
     stage: Stage = pipeline.stages[parcel.stage]
     if stage.runs_there is None:
@@ -266,7 +267,7 @@ def _found(target: str) -> Any:
 
 
 def find(target: str) -> Any:
-    """Return the pipeline at an address, or the one of the scan that is there."""
+    """Return the pipeline at an address, or the pipeline of the scan there."""
     _Place.is_worker = multiprocessing.parent_process() is not None
     where, _, name = target.rpartition(":")
     module = load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
@@ -275,7 +276,7 @@ def find(target: str) -> Any:
 
 
 def load_file(path: Path) -> ModuleType:
-    """Return the module of a file, imported once, as `python file.py` would see its neighbours."""
+    """Return the module of a file, imported once; it can import its neighbors as under `python file.py`."""
     path = path.resolve()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

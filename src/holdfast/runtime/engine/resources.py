@@ -1,4 +1,5 @@
-"""The resources of a run, each opened by its function and closed by the rest of it; those that a process keeps."""
+"""The resources of a run, each opened by its function and closed by the rest of that function; and the resources that a
+process keeps."""
 
 import asyncio
 import atexit
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 AS_THEY_ARE = (UsageError, Transient, Defer)
-"""Errors that a function raises to say what its trouble means for the run."""
+"""Errors with which a resource function tells the run what its failure means."""
 
 
 class Held:
@@ -36,10 +37,10 @@ class Held:
         self.value = value
 
     def close(self, seconds: float) -> None:
-        """End it, within that time; raises what goes wrong."""
+        """Close the value within that time; raises any error."""
 
     def close_here(self) -> None:
-        """End it on this thread, which it belongs to."""
+        """Close the value on this thread, to which it belongs."""
 
 
 class Yielded(Held):
@@ -50,7 +51,7 @@ class Yielded(Held):
         try:
             super().__init__(next(generator))
         except StopIteration:
-            raise UsageError(f"{resource.what} ended without a yield: it has nothing to hand over") from None
+            raise UsageError(f"{resource.what} ended without a yield: it made no value") from None
 
     def close(self, seconds: float) -> None:
         asker = Asker()
@@ -64,12 +65,12 @@ class Yielded(Held):
             next(self._generator)
         except StopIteration:
             return
-        raise UsageError(f"{self._resource.what} yields a second time: it is opened once, and then closed")
+        raise UsageError(f"{self._resource.what} yields a second time: a resource yields once, and then closes")
 
 
 class OnLoop(Held):
-    """A value that a coroutine made. One coroutine on the loop opens it, waits, and closes it, so that what has to be
-    left where it was entered is."""
+    """A value made by a coroutine. One coroutine on the event loop opens it, waits, and closes it, so that a context is
+    left in the coroutine that entered it."""
 
     def __init__(self, resource: Resource, given: dict[str, Any], home: EventLoop) -> None:
         self.home = home
@@ -97,13 +98,13 @@ class OnLoop(Held):
         try:
             opened.set_result(await anext(made))
         except StopAsyncIteration:
-            raise UsageError(f"{self._resource.what} ended without a yield: it has nothing to hand over") from None
+            raise UsageError(f"{self._resource.what} ended without a yield: it made no value") from None
         await self._closing.wait()
         try:
             await anext(made)
         except StopAsyncIteration:
             return
-        raise UsageError(f"{self._resource.what} yields a second time: it is opened once, and then closed")
+        raise UsageError(f"{self._resource.what} yields a second time: a resource yields once, and then closes")
 
     async def _end(self) -> None:
         self._closing.set()
@@ -111,7 +112,7 @@ class OnLoop(Held):
 
 
 def begin(resource: Resource, given: dict[str, Any], home: EventLoop | None) -> Held:
-    """Open a resource; raises ResourceError, or what its function raised to say more than that."""
+    """Open a resource; raises ResourceError, or an error with which its function says more."""
     try:
         if resource.is_async:
             assert home is not None
@@ -122,8 +123,8 @@ def begin(resource: Resource, given: dict[str, Any], home: EventLoop | None) -> 
         raise
     except Exception as error:
         raise ResourceError(
-            f"{resource.what} could not be opened: {type(error).__name__}: {error}. No item was begun without it and "
-            "none is charged with it: see to that, then run again"
+            f"{resource.what} could not be opened: {type(error).__name__}: {error}. No item was begun without it, and "
+            "no attempt is counted: correct the cause, then run again"
         ) from error
 
 
@@ -137,21 +138,22 @@ class _Entry:
     users: int = 0
 
     def is_stale(self, resource: Resource) -> bool:
-        """Return whether nobody can ask for it again: it was defined again, or its pipeline is gone."""
+        """Return whether it cannot be requested again: it was redefined, or its pipeline is gone."""
         owner = self.owner()
         return owner is None or owner.resources.get(resource.name) is not resource
 
 
 class _KeptResources:
     lock = threading.Lock()
-    """Guards the entries and their users, never while something is opened; a resource's own lock is for that."""
+    """Guards the entries and their users, but is never held while a resource is opened; that is what a resource's own
+    lock is for."""
     entries: dict[Resource, _Entry] = {}  # noqa: RUF012 - there is one process
 
 
 def take_kept(
     resource: Resource, owner: "PipelineDefinition", begin: Callable[[], Held], is_lost: Callable[[Held], bool]
 ) -> Held:
-    """Return the one of this process, opened if need be; `leave` it in the end."""
+    """Return the value that this process keeps, opened if necessary; call `leave_kept` in the end."""
     with resource.opening:
         with _KeptResources.lock:
             entry = _KeptResources.entries.get(resource)
@@ -165,7 +167,7 @@ def take_kept(
 
 
 def leave_kept(resource: Resource, held: Held) -> None:
-    """Need it no longer. It stays open, unless nobody can ask for it again."""
+    """Stop using it. It stays open unless it cannot be requested again."""
     with _KeptResources.lock:
         entry = _KeptResources.entries.get(resource)
         if entry is not None and entry.held is held:
@@ -174,7 +176,7 @@ def leave_kept(resource: Resource, held: Held) -> None:
 
 
 def sweep_kept() -> None:
-    """Close what nobody uses and nobody can ask for again."""
+    """Close resources that are not in use and cannot be requested again."""
     with _KeptResources.lock:
         stale = {r: e for r, e in _KeptResources.entries.items() if not e.users and e.is_stale(r)}
         for resource in stale:
@@ -183,8 +185,8 @@ def sweep_kept() -> None:
 
 
 def close_kept() -> None:
-    """Close everything, the last first: the process ends. What a run still uses, which was left alone on a thread, dies
-    with it."""
+    """Close everything, the last first, because the process ends. A resource that an abandoned thread still uses ends
+    with the process."""
     with _KeptResources.lock:
         unused = {r: e for r, e in _KeptResources.entries.items() if not e.users}
         _KeptResources.entries = {r: e for r, e in _KeptResources.entries.items() if e.users}
@@ -195,12 +197,12 @@ def _close(entries: Mapping[Resource, _Entry]) -> None:
     for resource, entry in reversed([*entries.items()]):
         try:
             entry.held.close(CLOSE_SECONDS)
-        except BaseException as error:  # noqa: BLE001 - the others are to be closed, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the others must be closed, whatever the error
             log.warning("%s was not closed: %s: %s", resource.what, type(error).__name__, error)
 
 
 def _forget() -> None:
-    """A child that was forked opens its own, and leaves those of its parent alone."""
+    """Forget the resources of the parent in a forked child, which opens its own."""
     _KeptResources.lock = threading.Lock()
     _KeptResources.entries = {}
 
@@ -222,27 +224,28 @@ class _Here(threading.local):
 
 
 class Resources:
-    """Opened when they are first needed, closed in reverse. Names are resolved when this is made."""
+    """The resources of a run: opened when first needed, closed in reverse order. Names are resolved when this is
+    created."""
 
     def __init__(self, pipeline: "PipelineDefinition", stages: "Sequence[Stage] | None" = None) -> None:
         self._pipeline, self._defined = pipeline, dict(pipeline.resources)
         self._bindings = {stage.name: self._bind(stage) for stage in (pipeline.stages if stages is None else stages)}
         for each in self._bindings.values():
             if each.names:
-                self._order(each.names)  # what cannot be opened is refused now
+                self._order(each.names)  # a resource that cannot be opened is refused now
         self._held: dict[str, Held] = {}
         self._kept: dict[Resource, Held] = {}
         self._here = _Here()
         self._threads: set[int] = set()
-        """Threads that have some of their own."""
+        """Threads that have resources of their own."""
         self.loan = Loan()
         """The event loop of this run."""
         self._lock = threading.Lock()
         self._is_over = False
         self.generation = 0
-        """Grows when values are replaced by others."""
+        """Grows when values are replaced."""
         self.warnings: list[str] = []
-        """What could not be closed, and why."""
+        """Resources that could not be closed, and why."""
 
     def _bind(self, stage: "Stage") -> Binding:
         return bind(stage.parameters, self._defined, what=stage.what, pipeline=self._pipeline.name,
@@ -252,11 +255,11 @@ class Resources:
         return in_order(names, self._defined, self._pipeline.name) if self._defined else []
 
     def of(self, stage: "Stage") -> "Handed":
-        """Return what a stage is handed."""
+        """Return the resources of a stage."""
         return Handed(self, self._bindings[stage.name])
 
     def scopes(self, stage: "Stage") -> set[str]:
-        """Return how long what a stage is handed lasts, with what that rests on."""
+        """Return the scopes of the resources of a stage, and of those they depend on."""
         return {each.scope for each in self._order(self._bindings[stage.name].names)}
 
     @property
@@ -265,7 +268,8 @@ class Resources:
         return self.loan.home
 
     def lose_home(self) -> None:
-        """The event loop is blocked for good: what lives on it is lost, and opened again on another where needed."""
+        """Note that the event loop is blocked for good: resources on it are lost, and are opened again on another loop
+        when needed."""
         home = self.loan.lose()
         self.generation += 1
         self._held = {name: held for name, held in self._held.items() if held.home is not home}
@@ -273,13 +277,13 @@ class Resources:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def open(self, names: Iterable[str]) -> None:
-        """Open some, and what they rest on, unless they are open. Those of a thread are opened by that thread."""
+        """Open resources and those they depend on, unless they are open. A thread opens its own."""
         for each in self._order(names):
             if each.scope != "thread":
                 with self._lock:
                     if each.name not in self._held and not self._is_over:
                         self._held[each.name] = self._begin(each)
-        if self._is_over:  # whoever closed has not waited for this
+        if self._is_over:  # it was closed without waiting for this thread
             self._close_shared(CLOSE_SECONDS)
 
     def _begin(self, each: Resource) -> Held:
@@ -293,13 +297,13 @@ class Resources:
         return held
 
     def open_here(self, stage: int) -> None:
-        """Open those of one stage, with what belongs to this thread."""
+        """Open the resources of one stage, including those that belong to this thread."""
         names = self._bindings[self._pipeline.stages[stage].name].names
         self.open(names)
         self.values(names)
 
     def values(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the values of some, for this thread."""
+        """Return the values of resources, for this thread."""
         return {name: self._held[name].value if name in self._held else self._of_thread(name) for name in names}
 
     def _of_thread(self, name: str) -> Any:
@@ -314,14 +318,14 @@ class Resources:
     # -- closing ------------------------------------------------------------------------------------------------
 
     def leave_thread(self) -> None:
-        """Close what belongs to this thread, which has run its last handler."""
+        """Close the resources that belong to this thread, which has run its last handler."""
         own, self._here.held = self._here.held, {}
         for name, held in reversed([*own.items()]):
             self._closing(self._defined[name], held.close_here)
         self._threads.discard(threading.get_ident())
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Close everything, the last first. What does not end in time is left alone, with a warning."""
+        """Close everything, the last first. A resource that does not close in time is left open, with a warning."""
         self._is_over = True
         home = self.loan.used
         if home is not None and self._threads and home.turns(seconds):
@@ -331,8 +335,8 @@ class Resources:
         while self._threads and time.monotonic() < ends:
             time.sleep(0.005)
         if self._threads:
-            self._warn(f"resources of {len(self._threads)} threads were not closed: their handlers are still at work")
-        if self._lock.acquire(timeout=min(seconds, TURN_SECONDS)):  # else one hangs where it is opened
+            self._warn(f"resources of {len(self._threads)} threads were not closed: their handlers are still running")
+        if self._lock.acquire(timeout=min(seconds, TURN_SECONDS)):  # otherwise one hangs while it is opened
             self._lock.release()
             self._close_shared(seconds)
         if self.loan.used is not None:
@@ -350,7 +354,7 @@ class Resources:
     def _closing(self, resource: Resource, close: Callable[[], None]) -> None:
         try:
             close()
-        except BaseException as error:  # noqa: BLE001 - the others are to be closed, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the others must be closed, whatever the error
             self._warn(f"{resource.what} was not closed: {type(error).__name__}: {error}")
 
     def _warn(self, text: str) -> None:
@@ -359,7 +363,7 @@ class Resources:
 
 
 class Handed:
-    """What one stage is handed, and how it is called with that."""
+    """The resources of one stage, and how a function is called with them."""
 
     def __init__(self, resources: Resources | None, bound: Binding) -> None:
         self.names = bound.names
@@ -367,16 +371,16 @@ class Handed:
         self.by_name = bound.by_name
         self._resources = resources
         self.is_fixed = resources is None or all(resources._defined[n].scope != "thread" for n in bound.names)
-        """The same on every thread."""
+        """The resources are the same on every thread."""
         self._bound: tuple[int, Callable[..., Any]] | None = None
 
     def open(self) -> None:
-        """Open what it needs."""
+        """Open the resources of the stage."""
         if self._resources is not None and self.names:
             self._resources.open(self.names)
 
     def to(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with its resources in place, for this thread; raises ResourceError."""
+        """Return the function with its resources bound, for this thread; raises ResourceError."""
         if not self.names:
             return function
         assert self._resources is not None

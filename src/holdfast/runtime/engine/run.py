@@ -1,4 +1,4 @@
-"""One run of one batch: it is opened, worked on, closed, and told about."""
+"""One run of one batch: opening, working, closing and reporting."""
 
 import logging
 import time
@@ -45,10 +45,10 @@ class Run:
         self.failed_hooks: list[str] = []
         self.closing = Closing(self.store, pipeline.stages, options, self.owner)
         self.owned: Ownership | None = None
-        """Whose the output files are, where there are any."""
+        """The owner of the output files, if there are any."""
 
     def go(self, items: Iterable[Any] | None) -> Report:
-        """Open, verify, read, work, finish. Whatever happens, what was acknowledged is kept."""
+        """Open, verify, read, work, finish. Acknowledged work is kept whatever happens."""
         try:
             report = self._go(items)
         finally:
@@ -92,8 +92,8 @@ class Run:
         known = next(iter(self.store.batches(options.batch)), None)
         if known is None and items is None:
             raise UsageError(
-                f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: give "
-                "run() some items"
+                f"batch {options.batch!r} does not exist yet and pipeline {pipeline.name!r} has no source: pass "
+                "items to run()"
             )
         self.session.key, described = definition.for_run(
             pipeline, known, options.key, options.identity, reads_items=items is not None
@@ -106,7 +106,7 @@ class Run:
                 return known
             if self._is_over(known):
                 known = steer.set_end(self.store, known, options.until, actor=self.owner)
-            if self._is_over(known):  # what goes back now would be cancelled
+            if self._is_over(known):  # an item that goes back now would be cancelled
                 return known
             self._own()
             settled = changed_code.settle(self.store, known, described, options.on_code_change, actor=self.owner)
@@ -120,7 +120,7 @@ class Run:
         return opened
 
     def _own(self) -> None:
-        """Take the names of the batch's files, or refuse, before anything is written or paid."""
+        """Claim the file names of the batch, or refuse, before anything is written or paid for."""
         if not self.closing.sinks:
             return
         self.owned = ownership.own(self.store, self.pipeline.name, self.options.batch, self.pipeline.stages)
@@ -138,10 +138,10 @@ class Run:
             raise control.trouble
         (fresh,) = self.store.batches(batch.name)
         self.session.heed_others(fresh)
-        if control.reason in ENDED_FOR_GOOD:  # whatever nobody holds is cancelled now
+        if control.reason in ENDED_FOR_GOOD:  # every item that no process holds is cancelled now
             steer.clear_over(self.store, fresh, actor=self.owner)
         if self.closing.sinks:
-            with naming_outputs(fresh):  # another process may have died before its renames, after this one looked
+            with naming_outputs(fresh):  # another process may have died before its renames, after this one checked
                 recheck.publish_leftovers(self.store, fresh, self.pipeline.stages, self.session.note_findings())
         if control.reason not in ENDED_FOR_GOOD:
             self.failed_hooks += complete_stages(self.store, fresh, self.pipeline.stages, self.owner)
@@ -154,7 +154,7 @@ class Run:
         if found is None:
             lifecycle.note_halt(self.store, fresh, control.reason, actor=self.owner, tolerance=self.session.tolerance)
         report = self._report(batch, found)
-        if found is None and report.state.startswith("complete"):  # others have settled the rest since it was compared
+        if found is None and report.state.startswith("complete"):  # other processes settled the rest
             found = self._compare(fresh)
             report = self._report(batch, found)
         return self._told(report, batch, found) if report.state.startswith("complete") else report
@@ -164,18 +164,18 @@ class Run:
             return self.closing.end(batch, read=self.session.ledger.ingested)
 
     def _look_for_end(self, batch: Batch) -> None:
-        """Tell the end, if it has come, though the run met trouble: it may have settled the last item of a batch of
-        which others know that these are all, and then nobody else looks."""
+        """Publish the end of the batch if it has come, although the run failed: it may have settled the last item of a
+        batch whose end other processes announced, and no other process would notice."""
         if self.session.ledger.now.settled:
-            with suppress(HoldfastError, OSError):  # perhaps the store, or the disk, is what failed
+            with suppress(HoldfastError, OSError):  # perhaps the store or the disk itself failed
                 self.closing.end(batch, read=False)
 
     def _told(self, report: Report, batch: Batch, found: Reconciliation | None) -> Report:
-        """Tell the hooks of a batch that is complete; what they raise is in the report."""
+        """Call the hooks of a batch that is complete; their errors are in the report."""
         try:
             if self.pipeline.hooks.after.functions:
                 self.pipeline.hooks.after.call(report)
-        except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything, and hides no report
+        except Exception as error:  # noqa: BLE001 - a user's hook may raise anything, and must not hide the report
             self.failed_hooks.append(hook_failure(f"the hook after pipeline {self.pipeline.name!r}", error))
             return self._report(batch, found)
         return report
@@ -191,8 +191,8 @@ class Run:
 
 
 class Closing:
-    """How a run closes: it reconciles what it can vouch for, publishes the end of the batch, and seals it if asked to.
-    It remembers how the chains ended when the run began; the rest happens at its end."""
+    """The closing of a run: it reconciles what the run can vouch for, publishes the end of the batch, and seals it if
+    asked to. It remembers how the chains ended when the run began; the rest happens at its end."""
 
     def __init__(self, store: Store, stages: Sequence[Stage], options: Options, actor: str) -> None:
         self._store, self._stages, self._options, self._actor = store, stages, options, actor
@@ -201,12 +201,12 @@ class Closing:
         self.warnings: list[str] = []
 
     def begin(self, chunks: Sequence[Chunk]) -> None:
-        """Before what is recorded is checked."""
+        """Remember the ends of the chains, before recorded outputs are checked."""
         self._heads = course.cover(chunks) if self.sinks else b""
 
     def end(self, batch: Batch, *, read: bool) -> Reconciliation | None:
-        """Once nothing is in flight any more: reconcile, publish, seal. None while there is something left to do.
-        `read`: this run came to the end of its source."""
+        """Reconcile, publish and seal, once nothing is in flight; return None while something is left to do. `read`:
+        this run reached the end of its source."""
         found = lifecycle.conclude_end(
             self._store, batch, lambda: self._compare(batch.name, read=read), actor=self._actor
         )
@@ -225,8 +225,8 @@ class Closing:
                          allow_empty=self._options.allow_empty, chunks=chunks)  # fmt: skip
 
     def _depth(self, chunks: Sequence[Chunk]) -> How:
-        """Return how closely to look: not at files that the check at the beginning has just looked at, where nothing
-        has happened since; and not at all at files that nobody wants to have looked at."""
+        """Return how closely to inspect files: not those that the check at the beginning has just inspected if nothing
+        has happened since, and none at all if that was switched off."""
         if self._options.seal:
             return "quick"
         if not self.sinks or self._options.verify == "none" or course.cover(chunks) == self._heads:
@@ -239,20 +239,20 @@ class Closing:
             return
         if found.end not in (End.COMPLETE, End.WITH_DEAD) and found.is_explained:
             as_it_is = f"to seal it as it is: `{command('reconcile', batch.name, options='--seal')}`"
-            self.warnings.append(f"not sealed: it was {found.end} before it was complete; {as_it_is}")
+            self.warnings.append(f"not sealed: the batch was {found.end} before it was complete; {as_it_is}")
             return
         if not read:
-            self.warnings.append("not sealed: its end came before its source was read to its end")
+            self.warnings.append("not sealed: the batch ended before its source was read to the end")
             return
         if found.exit_code(tolerated):
-            dead = f"{found.recorded.dead:,} dead, tolerated are {tolerated:,}"
+            dead = f"{found.recorded.dead:,} dead, {tolerated:,} tolerated"
             self.warnings.append(f"not sealed: {', '.join(found.unexplained) or dead}")
             return
         lifecycle.seal(self._store, batch, found, actor=self._actor, tolerated=tolerated)
 
     def again(self, batch: Batch, items: Iterable[Any] | None, key: KeyFrom) -> Reconciliation:
-        """Look at a sealed batch that was asked to run and be sealed once more, as after a crash behind the seal:
-        that is fine if it is what it was and the source brings nothing new."""
+        """Reconcile a sealed batch that is run and sealed again, as after a crash behind the seal. This is fine if it
+        is unchanged and the source has nothing new."""
         keys = SourceKeys(self._store, batch, self._stages[0].input, items, key) if items is not None else None
         found = reconcile(self._store, batch, sinks=self.sinks, source=keys)
         if found.is_explained:
@@ -260,13 +260,13 @@ class Closing:
         try:
             lifecycle.check_open(self._store, batch)
         except Refused as refused:
-            raise Refused(f"{refused}; and it is not what it was: {', '.join(found.unexplained)}") from None
+            raise Refused(f"{refused}; and it changed after the seal: {', '.join(found.unexplained)}") from None
         return found
 
 
 def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: str) -> list[str]:
-    """Run the `after` hooks of every stage that has nothing left to do, unless what became of its items is recorded
-    already. Return what went wrong in hooks: their stages are not recorded, and the next run calls them again."""
+    """Run the `after` hooks of every stage that has nothing left to do, unless that is recorded already for the same
+    items. Return the errors of hooks: their stages are not recorded, and the next run calls the hooks again."""
     failed: list[str] = []
     if not any(stage.hooks.after.functions for stage in stages) or batch.ingested_at is None:
         return failed
@@ -280,7 +280,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
             continue
         try:
             returned = [value for value in stage.hooks.after.call(told) if value is not None]
-        except Exception as error:  # noqa: BLE001 - a hook of the user's may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's hook may raise anything
             failed.append(hook_failure(f"the hook after stage {stage.name!r}", error))
             continue
         note = {
@@ -298,12 +298,12 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
 
 
 def hook_failure(what: str, error: Exception) -> str:
-    """Return what a report says of a hook that raised."""
+    """Return what a report says about a hook that raised."""
     log.error("%s failed", what, exc_info=error)
     return f"{what} failed: {type(error).__name__}: {error}; the work is recorded, and the next run calls it again"
 
 
 def _is_recorded(known: dict[str, Any], items: int, standing: dict[str, Any]) -> bool:
-    """Return whether the stage was complete with these items and what has become of them; records of older versions
-    have only the number of items."""
+    """Return whether completion of the stage was recorded with these items and their present outcomes; older versions
+    recorded only the number of items."""
     return known.get("items") == items and known.get("standing", standing) == standing

@@ -1,5 +1,5 @@
-"""Runners of chunks, one for each kind. That of a stage makes every call of its handler: on threads, on the event loop,
-in worker processes, and for messages."""
+"""Runners of chunks, one for each kind. The runner of a stage makes every call of its handler: on threads, on the event
+loop, in worker processes, and for messages."""
 
 import asyncio
 import os
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
 
 CARRIED_BYTES = 64 * 1024
-"""A larger output that stands in a file is not carried along in memory: the next stage reads it there."""
+"""An output in a file that is larger than this is not kept in memory: the next stage reads the file."""
 
 
 class _Forks:
-    """Counts how often this process came out of a fork while Holdfast was loaded; asking it is cheaper than getpid."""
+    """Counts how often this process was forked while Holdfast was loaded; cheaper than getpid."""
 
     count = 0
 
@@ -58,10 +58,10 @@ os.register_at_fork(after_in_child=forks.happened)
 
 
 class Runner(ABC):
-    """One kind of work, ready to be run: a slice of the items of a stage, a partition of a source, or one row of it.
+    """One kind of work, ready to run: a slice of the items of a stage, a partition of a source, or one row.
 
-    It is given an assignment: members that one fence guards, and what is known of each. It asks nothing of the claims
-    behind them, so members may come from several; what it saves on the way it posts, and waits until that is durable.
+    It gets an assignment: items that one fence guards, and what is known about each. It does not use the claims behind
+    them, so items may come from several claims. It posts its checkpoints, and waits until they are durable.
     """
 
     def __init__(
@@ -73,36 +73,36 @@ class Runner(ABC):
         self.batch = batch
         self.stopping = stopping
         self.is_too_late: Callable[[], bool] = lambda: False
-        """Whether the deadline would cut off what begins now."""
+        """Whether the deadline would cut off a handler that begins now."""
         self.took = 0.0
         """Seconds of the attempt that ended last."""
         self.now = now
         self.asks = self.reads_files = False
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
         self.loan = loan if loan is not None else Loan()
-        """The event loop of the run; one that was not passed is given back here."""
+        """The event loop of the run; a loan made here is also given back here."""
         self._is_own_loan = loan is None
         self._draw = random.SystemRandom().random
 
     @abstractmethod
     def run(self, work: Assignment) -> None:
-        """Run the members of an assignment on this thread, and leave the outcomes in it."""
+        """Run the items of an assignment on this thread, and put the outcomes into it."""
 
     @abstractmethod
     def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome | None:
-        """Return the outcome of an item whose handler is at work when the run ends at once: it costs no attempt, and
-        what was paid for it is kept. None where that is kept already."""
+        """Return the outcome of an item whose handler is running when the run ends at once: it does not count as an
+        attempt, and its cost is kept. None if the cost is recorded already."""
 
     def close(self) -> None:
         if self._is_own_loan:
             self.loan.give_back()
 
     def may_not_begin(self, work: Assignment) -> bool:
-        """Return whether items that were handed over and not begun are better left."""
+        """Return whether items that were handed over and not begun should be left."""
         return work.is_vain or self.stopping() or work.is_late(self.now()) or self.is_too_late()
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember how long the attempt took that ended last."""
+        """Remember how long the last attempt took."""
         if outcomes and not isinstance(outcomes[-1], Lost):
             self.took = outcomes[-1].seconds
 
@@ -120,8 +120,8 @@ class Runner(ABC):
         return TimeoutError(f"stage {self.stage.name!r} did not answer within {self.stage.timeout:g} s")
 
     def own_files(self, work: Assignment) -> dict[int, Identity]:
-        """Return the older files of items that were sent back, by their numbers, where they may seem another batch's:
-        for a worker process, which has no record to ask."""
+        """Return the older files of items that were sent back, by number, if they could be mistaken for those of
+        another batch: for a worker process, which has no records to ask."""
         return {}
 
     def _explain(
@@ -136,7 +136,7 @@ class Runner(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a run hands to whoever makes the work of a stage."""
+    """The values that a run passes to the runners of a stage."""
 
     pipeline: "PipelineDefinition"
     store: Store
@@ -145,9 +145,9 @@ class Setting:
     handed: Handed
     loan: Loan
     finished: Any
-    """Where checkpoints are posted."""
+    """The queue to which checkpoints are posted."""
     admitted: Callable[[Admitted], None]
-    """Hears of what is added to the batch on the way."""
+    """Called with items that are added to the batch on the way."""
     in_processes: bool
 
 
@@ -164,10 +164,10 @@ class StageRunner(Runner):
         self.reads_files = previous is not None and previous.sink is not None
         self._forks = forks.count
         self.asks = stage.verifier is not None or stage.adopter is not None
-        """Whether something of the user's is asked beside the handler, which may hang."""
+        """Whether a verifier or adopter of the user is called beside the handler, and may hang."""
         self._asker = Asker() if self.asks else None
         self._bare = None if self.handed.names else stage.function
-        """The handler, where it is handed nothing by name."""
+        """The handler, if it takes no resources."""
         self.plain = not (self.handed.context or stage.sink or self.asks or stage.metrics)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class StageRunner(Runner):
         super().close()
 
     def run(self, work: Assignment) -> None:
-        """Run every item of an assignment, one after the other, and leave the outcomes in it."""
+        """Run every item of an assignment, one after the other, and put the outcomes into it."""
         if self.may_not_begin(work):
             return
         handle = self._bare or self.handed.to(self.stage.function)
@@ -199,7 +199,7 @@ class StageRunner(Runner):
         self.learn(work.outcomes)
 
     def _run_plain(self, work: Assignment, handle: Callable[..., Any]) -> None:
-        """The short way for a stage with nothing around its handler: what a quick item costs, it costs in this loop."""
+        """Run a stage with nothing around its handler: this loop is the whole overhead of a quick item."""
         decode, encode = self.stage.input.decode, self.stage.output.encode
         digest, keep, armed = canonical.digest, work.outcomes.append, faults.reach is not faults.unarmed
         ready_at, ended = work.ready_at, clock()
@@ -219,7 +219,7 @@ class StageRunner(Runner):
                 data = encode(made)
                 if len(data) > OUTPUT_BYTES:
                     raise _too_large(data)
-            except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
+            except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome
                 outcome = self._explain(item, error, work, began, None)
                 ended = clock()
             else:
@@ -237,7 +237,7 @@ class StageRunner(Runner):
             work.outcomes.append(outcome)
 
     def _stay_parent(self, item: Item) -> None:
-        """A handler forked and its child came back: it must not go on with its parent's work."""
+        """End this process if it is a child that a handler forked: it must not continue the work of its parent."""
         if forks.count != self._forks:
             _leave_child(self, item)
 
@@ -251,19 +251,19 @@ class StageRunner(Runner):
             faults.reach("stage.before")
             made = self._call(handle, value, ctx)
             faults.reach("stage.after")
-            work.started = 0.0  # it has answered in time; what follows takes the time it takes
+            work.started = 0.0  # it has answered in time; the rest is not limited
             return self.finish(ready, made, ctx, work, began)
         except BaseException as error:  # noqa: BLE001 - see above
             return self._explain(item, error, work, began, ctx)
 
     def _call(self, handle: Callable[..., Any], value: Any, ctx: Context) -> Any:
-        """Call the handler, with the context where it takes one."""
+        """Call the handler, with the context if it takes one."""
         if not self.handed.context:
             return handle(value)
         return handle(value, **{self.handed.context: ctx}) if self.handed.by_name else handle(value, ctx)
 
     async def attempt_async(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """Return the same for a coroutine; the loop stays free while it waits. Raises ResourceError."""
+        """Return the outcome of a coroutine; the loop stays free while it waits. Raises ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
         ctx = work.contexts[item.n] = self.context(item, work)
         limit = asyncio.timeout(self.stage.timeout)
@@ -288,12 +288,12 @@ class StageRunner(Runner):
             return self._explain(item, error, work, began, ctx, waits=False)
 
     def is_short(self, work: Assignment) -> bool:
-        """Return whether its coroutines may take the short way."""
+        """Return whether its coroutines may use `attempt_plain`."""
         return self.plain and self.stage.timeout is None
 
     async def attempt_plain(self, item: Item, work: Assignment, began: float) -> Outcome:
-        """Return the short way, as for functions: with a thousand coroutines on one thread every microsecond counts.
-        Raises ResourceError."""
+        """Return the outcome of a coroutine with nothing around it: with a thousand coroutines on one thread every
+        microsecond counts. Raises ResourceError."""
         handle = self._bare or self.handed.to(self.stage.function)
         try:
             value = self.stage.input.decode(item.input if item.input else self._input(item))
@@ -312,14 +312,14 @@ class StageRunner(Runner):
         return Done(item, data, canonical.digest(item.salt, data), queued, clock() - began)
 
     def _set_out(self, item: Item, work: Assignment) -> tuple[Item, Outcome | None]:
-        """Before the handler: the input at hand, and perhaps an output that needs no handler."""
+        """Return the input, and possibly an output that makes the handler unnecessary."""
         if item.source_file is not None and not item.input:
             item = Item(item.n, item.key, item.salt, self._input(item), item.place, item.plain, item.source_file)
         staged = self._adopt_staged(item, work)
         return item, staged if staged is not None else self._adopt_found(item, work)
 
     def finish(self, item: Item, made: Any, ctx: Context, work: Assignment, began: float) -> Outcome:
-        """From what the handler made to an outcome: validated, measured, verified, written to its sink."""
+        """Return the outcome for the handler's result: validated, measured, verified, written to its sink."""
         stage = self.stage
         data = stage.output.encode(made)
         if len(data) > OUTPUT_BYTES:
@@ -334,12 +334,12 @@ class StageRunner(Runner):
         return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
 
     def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome:
-        error = TimeoutError("its handler was at work when the time was up, or the run was told to end at once")
+        error = TimeoutError("its handler was running when the time was up, or when the run was asked to end at once")
         return excuse(self._explain(item, error, work, began, work.context_of(item), waits=False), "cut off")
 
     def _objection(self, item: Item, data: bytes, ctx: Context, work: Assignment) -> str | None:
-        """Return what the verifier, if there is one, has against an output. It gets values of its own: nobody else sees
-        what it does to them."""
+        """Return the objection of the verifier, if any, against an output. It gets its own values, so that changes to
+        them have no effect."""
         stage, verifier = self.stage, self.stage.verifier
         if verifier is None:
             return None
@@ -348,7 +348,7 @@ class StageRunner(Runner):
         return objection
 
     def _ask(self, check: Check, function: Callable[..., Any], work: Assignment, *args: Any) -> Any:
-        """Ask something of the user's; its time is limited by itself, and not taken from the handler's."""
+        """Call a check of the user; it has its own time limit, apart from the handler's."""
         began, started, work.started = clock(), work.started, 0.0
         try:
             assert self._asker is not None
@@ -359,26 +359,26 @@ class StageRunner(Runner):
             work.started = started + (clock() - began) if started else 0.0
 
     def _stage(self, item: Item, work: Assignment, data: bytes, note: bytes) -> bytes | None:
-        """Return the record of the staged file, where the stage has a sink."""
+        """Return the record of the staged file, if the stage has a sink."""
         if self.stage.sink is None:
             return None
         self._stay_parent(item)
         if not work.may_stage(item):
-            raise TimeoutError("its handler was given up before its output was written")
+            raise TimeoutError("its handler was abandoned before its output was written")
         try:
             return self.stage.sink.stage(self._provenance(item, work), data, note).encode()
         except OSError as error:
             raise SinkTrouble(f"the output of stage {self.stage.name!r} could not be written: {error}") from error
 
     def _adopt_staged(self, item: Item, work: Assignment) -> Outcome | None:
-        """Return an output that an earlier run made, staged, and could not record: never paid for again."""
+        """Return an output that an earlier run made, staged, and could not record: it is never paid for again."""
         sink = self.stage.sink
         if sink is None:
             return None
         try:
             file = sink.find(self._provenance(item, work))
         except OSError as error:
-            raise SinkTrouble(f"the outputs of stage {self.stage.name!r} cannot be looked at: {error}") from error
+            raise SinkTrouble(f"the outputs of stage {self.stage.name!r} could not be read: {error}") from error
         if file is None:
             return None
         try:
@@ -392,7 +392,7 @@ class StageRunner(Runner):
         return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
 
     def _adopt_found(self, item: Item, work: Assignment) -> Outcome | None:
-        """Return an output that an earlier attempt left in the outside world, where the stage's adopter finds it."""
+        """Return an output that an earlier attempt left in the outside world, if the stage's adopter finds it."""
         adopter = self.stage.adopter
         if adopter is None or not may_have_been_tried(item.place, resumed=work.resumed):
             return None
@@ -443,14 +443,14 @@ class StageRunner(Runner):
         found: dict[int, Identity] = {}
         for item in work.items:
             if item.place.epoch:
-                with suppress(HoldfastError, OSError):  # the item's own run says what is wrong
+                with suppress(HoldfastError, OSError):  # the item's own run reports the error
                     if (own := sink.own_file(self._provenance(item, work))) is not None:
                         found[item.n] = own
         return found
 
 
 def _bill(spend: Spend | None) -> bytes:
-    """Return what an output cost, as a note that stays with it: whoever adopts the output books its cost."""
+    """Return the cost of an output as a note that stays with it: if the output is adopted, its cost is recorded."""
     if spend is None or not (spend.usd or spend.tokens):
         return b""
     return msgspec.msgpack.encode((spend.usd, spend.tokens, spend.model[:24]))
@@ -472,8 +472,8 @@ async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
 
 def _too_large(data: bytes) -> Invalid:
     text = (
-        f"the output has {len(data):,} bytes, at most {OUTPUT_BYTES:,} are kept: write it to a file and return its "
-        "path, or return less"
+        f"the output has {len(data):,} bytes, more than the limit of {OUTPUT_BYTES:,}: write it to a file and return "
+        "its path, or return less"
     )
     return Invalid(text, "invalid_output")
 

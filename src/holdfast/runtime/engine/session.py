@@ -1,6 +1,5 @@
-"""A run at work: the source is read on the calling thread, the worker is beside it, until all is done or it is told to
-stop. Signals and deadlines reach both through the control.
-"""
+"""A run at work: the source is read on the calling thread, with the worker beside it, until everything is done or the
+run is asked to stop. Signals and deadlines reach both through the control."""
 
 import logging
 import time
@@ -26,6 +25,7 @@ from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.progress import Progress
 from holdfast.runtime.engine.resources import Resources
+from holdfast.runtime.engine.stage_counts import read_pending
 from holdfast.runtime.engine.stages import StageDriver, open_stages
 from holdfast.runtime.engine.withheld import WithheldDeaths, WithheldReturns, successes
 from holdfast.runtime.engine.worker import Worker, look_for_blame
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.run")
 
 LAST_SECONDS = 2.0
-"""How long a run that was told to stop at once waits for its worker."""
+"""How long a run that was asked to stop at once waits for its worker."""
 
 
 class Session:
@@ -56,26 +56,26 @@ class Session:
         self.interrupts = Interrupts(self.control, self._wake, options.signals)
         self.finished: Finished = Finished()
         self.findings: Findings | None = None
-        """What could not be verified, where anything was looked at."""
+        """Outputs that could not be verified, if any were inspected."""
         self.ledger = Ledger([])
         self.key: KeyFrom = None
-        """What identifies an item, as given or as the batch remembers it."""
+        """The key of items, as passed or as stored with the batch."""
         self.rewound = 0
         self.warnings: list[str] = []
         self.left_alone: recheck.LeftAlone | None = None
         """Dead letters that came again with another payload."""
         self.is_changed = False
-        """The code of a stage is another one than what is done was made with: it may have a mistake in it."""
+        """The program code of a stage has changed since the finished items were made: it may contain a mistake."""
         self._looked_only = False
-        """There is no source to read, and what is recorded was looked at."""
+        """There is no source to read, and recorded outputs were inspected."""
 
     def count(self, chunks: list[Chunk]) -> Ledger:
-        """Begin the figures of the run with the batch as it was before it."""
+        """Begin the figures of the run with the batch as it was before."""
         self.ledger = Ledger(chunks)
         return self.ledger
 
     def work(self, batch: Batch, items: Iterable[Any] | None) -> None:
-        """Read the source and work until nothing is left to do, or the run is told to stop."""
+        """Read the source and work until nothing is left to do, or the run is asked to stop."""
         ledger = self.ledger
         if self._has_checkpoints:
             self._count_rows(batch, ledger)
@@ -89,14 +89,14 @@ class Session:
             heartbeat = Heartbeat(self.store, self.options.lease, grace=grace, every=self.options.heartbeat,
                                   on_trouble=lambda why: self._halt(heartbeat, why))  # fmt: skip
             desk = self._desk(batch, stages, ledger, grace)
-            with ExitStack() as ends:  # the last is ended first
+            with ExitStack() as ends:  # ended in reverse order
                 ends.callback(self._tell_buried)
                 ends.callback(self._close_inspector)
                 gate = self._gate(desk, ends)
                 worker = Worker(self.store, batch, desk, stages, self.control, ledger, heartbeat, self.finished, gate)
                 role = Role(partial(self._work, worker), at_end=self.interrupts.break_in, on_trouble=self.control.fail)
                 worker.serve(role)
-                self._show_progress(batch, ends)
+                self._show_progress(batch, stages, ends)
                 heartbeat.start()
                 ends.callback(heartbeat.stop)
                 ends.callback(self._join, role)
@@ -107,11 +107,11 @@ class Session:
 
     @cached_property
     def inspector(self) -> OutputInspector:
-        """Looks at recorded outputs, in runs that have some."""
+        """Inspects recorded outputs, in runs that have some."""
         return OutputInspector(self.pipeline.stages, pipeline=self.pipeline.name, batch=self.options.batch)
 
     def note_findings(self) -> Findings:
-        """Return where it is noted what could not be verified."""
+        """Return the collection of outputs that could not be verified."""
         if self.findings is None:
             self.findings = Findings([stage.name for stage in self.pipeline.stages])
         return self.findings
@@ -126,28 +126,37 @@ class Session:
 
     @property
     def tolerance(self) -> model.DeadLimit | None:
-        """What the store is asked to judge: how many may die before the run stops."""
+        """The limit for the store to judge: how many items may die before the run stops."""
         return self.options.stop_beyond
 
     # -- setting up -----------------------------------------------------------------------------------------------
 
     def _gate(self, desk: Desk, ends: ExitStack) -> Gate | None:
-        """Return the gate, where a verifier has to be asked before an item continues."""
+        """Return the gate, if a verifier must be called before an item continues."""
         if not desk.rules.guarded:
             return None
         gate = Gate(self.store, self.inspector, self.finished)
         ends.callback(gate.close)
         return gate
 
-    def _show_progress(self, batch: Batch, ends: ExitStack) -> None:
-        if self.options.progress is not False:
-            progress = Progress(batch.name, self.ledger, self.options.progress, lambda: self.store.chunks(batch.id),
-                                dear=not self.store.capabilities.one_clock)  # fmt: skip
-            progress.start()
-            ends.callback(progress.stop)
+    def _show_progress(self, batch: Batch, stages: Sequence[StageDriver], ends: ExitStack) -> None:
+        if self.options.progress is False:
+            return
+        is_dear, chunks = not self.store.capabilities.one_clock, self.ledger.began_with
+        has_several = len(stages) > 1 and not is_dear
+        read = partial(read_pending, self.store, batch) if has_several else None
+        pending = None
+        with suppress(HoldfastError):  # the run itself reports trouble with the store
+            pending = read(chunks) if read is not None and any(chunk.pending for chunk in chunks) else None
+        names = [stage.stage.name for stage in stages]
+        self.ledger.count_stages(names, lambda: [stage.in_handlers for stage in stages], pending)
+        progress = Progress(batch.name, self.ledger, self.options.progress, lambda: self.store.chunks(batch.id),
+                            dear=is_dear, read_pending=read)  # fmt: skip
+        progress.start()
+        ends.callback(progress.stop)
 
     def _count_rows(self, batch: Batch, ledger: Ledger) -> None:
-        """Of a scan, progress is told in rows; rows that were buried are items, and no partitions."""
+        """Report progress in rows for a scan; rows that were buried are items, but not partitions."""
         rows = [chunk for chunk in ledger.began_with if chunk.kind is Kind.ROWS]
         redriven = frozenset(
             item.n for chunk in rows if chunk.pending
@@ -194,8 +203,9 @@ class Session:
     # -- the calling thread ---------------------------------------------------------------------------------------
 
     def _feed(self, batch: Batch, items: Iterable[Any] | None, ledger: Ledger, role: Role) -> None:
-        """On the calling thread: look at what is recorded, then read the source. The worker begins beside it; of a
-        source at hand some is compared first, so that a run that is refused has done nothing."""
+        """Inspect recorded outputs, then read the source, on the calling thread. The worker begins beside it. If the
+        source is in memory, its first items are compared before that, so that a run that is refused has done
+        nothing."""
         ingester = self._ingester(batch, ledger, role)
         self.control.admit_early = partial(ingester.admit_early, ledger)
         ahead = items is not None and ingester.reads_ahead(items)
@@ -217,13 +227,13 @@ class Session:
             self.warnings.append(str(error))
             self.control.stop("away")
         except Refused as error:
-            self._stop_if_barred(batch)  # it may have been cancelled while the source was read
+            self._stop_if_barred(batch)  # the batch may have been cancelled while the source was read
             if self.control.reason != "cancelled":
                 self.control.fail(error)
-        except BaseException as error:  # noqa: BLE001 - whatever a source raises reaches the caller after a clean end
+        except BaseException as error:  # noqa: BLE001 - any error of a source reaches the caller after a clean end
             self.control.fail(error)
         if not role.is_begun:
-            role.start()  # it finds that the run ends, and ends
+            role.start()  # it sees that the run stops, and ends
         told = self.control.ingested and not self.control.comparing
         self._compared(ledger)
         self.control.reading = False
@@ -232,14 +242,15 @@ class Session:
             self._wake()
 
     def heed_others(self, batch: Batch) -> None:
-        """Go by what others say, without a source of its own: that theirs was read, or that these were all. They may
-        say so while this run is at work on what is left, and then nobody else looks for the end."""
+        """Follow the announcements of other processes if this run has no source: that theirs was read to its end, or
+        that all items are there. They may announce it while this run finishes the last items, and then no other process
+        looks for the end."""
         if self._looked_only and batch.ingested_at is not None:
             self.ledger.ingested = True
 
     def _begin(self, batch: Batch, ledger: Ledger, role: Role) -> bool:
-        """Start the role, and look at what is recorded beside it. A full look comes first, because what the worker
-        holds could not be sent back under its hands. Return whether all of it was looked at."""
+        """Start the worker, and inspect recorded outputs beside it. A full inspection comes first, because items that
+        the worker holds could not be sent back. Return whether everything was inspected."""
         if self.options.verify != "full":
             role.start()
         if self.options.verify != "none" and batch.admitted:
@@ -283,17 +294,17 @@ class Session:
                         stilled=lambda: self.control.stilled(self._wake, lambda: role.is_over))  # fmt: skip
 
     def _compared(self, ledger: Ledger) -> None:
-        """Let the worker begin what was held back, or tell that it was not begun."""
+        """Let the worker begin the items that were held back, or warn that they were not begun."""
         if self.control.comparing and self.control.stopping and not ledger.ingested:
             self.warnings.append(
-                'nothing was begun: with changed="rerun" the whole source is compared with what is stored before '
-                "anything is handled, and it was not read to its end; run again, with more time where a deadline "
-                'ended it, or with changed="keep" to handle what is stored'
+                'nothing was begun: with changed="rerun" the whole source is compared with the stored items before '
+                "anything is handled, and the source was not read to its end; run again, with a later deadline if a "
+                'deadline ended this run, or with changed="keep" to handle the stored items'
             )
         self.control.comparing, ledger.looking = False, ""
 
     def _note_nothing(self, batch: Batch, ledger: Ledger, given: int) -> None:
-        """Say so where a source that had items has none any more: most often its path or pattern is wrong."""
+        """Warn if a source that had items has none any more: most often its path or pattern is wrong."""
         if ledger.ingested and batch.admitted and not given and not self.options.allow_empty:
             self.warnings.append(none_given(batch.admitted))
 
@@ -308,8 +319,8 @@ class Session:
             role.wait(0.2)
             if self.interrupts.any_came and not told and not role.is_over:
                 told = True
-                log.warning("interrupted: waiting for what is in flight; a second Ctrl-C or SIGTERM ends it at once")
-            self.control.watch_deadline(0.0)  # the worker does too, unless a hook or a hanging disk keeps it
+                log.warning("interrupted: waiting for items in flight; a second Ctrl-C or SIGTERM ends the run at once")
+            self.control.watch_deadline(0.0)  # the worker does this as well, unless a hook or a hanging disk blocks it
             self._tell_buried()
 
     def _tell_buried(self) -> None:
@@ -317,7 +328,7 @@ class Session:
             self.warnings += tell_buried(self.pipeline, self.store, self.options.batch, self.ledger.buried)
 
     def _join(self, role: Role) -> None:
-        """Wait for the worker; after a second signal, no longer than a moment: something may keep it."""
+        """Wait for the worker; after a second signal only for a moment, because something may block it."""
         waited = 0.0
         while not role.is_over and waited < LAST_SECONDS:
             role.wait(0.1)
@@ -333,27 +344,28 @@ class Session:
             raise
         except BaseException as error:  # noqa: BLE001 - the thread that called run() raises it
             self.control.fail(error)
-            with suppress(HoldfastError):  # perhaps the store is what failed: then the lease must run out
+            with suppress(HoldfastError):  # perhaps the store itself failed: then the lease must expire
                 worker.release_all()
 
     def _wake(self) -> None:
         self.finished.put(None)
 
     def _halt(self, heartbeat: Heartbeat, why: str) -> None:
-        """Nobody can renew the leases. A range may be far from its next checkpoint: it is left where it stands."""
+        """Stop the run, because the leases cannot be renewed. A partition may be far from its next checkpoint: it is
+        left where it is."""
         if self._has_checkpoints:
             heartbeat.lose_all()
-        self.control.fail(HoldfastError(f"the run stopped itself: {why}; run again to continue"))
+        self.control.fail(HoldfastError(f"the run stopped: {why}; run again to continue"))
         self._wake()
 
 
 @contextmanager
 def naming_outputs(batch: Batch) -> Iterator[None]:
-    """Around what looks at recorded outputs and gives those their final names that have none yet."""
+    """Wrap code that inspects recorded outputs and gives final names to those that have none yet."""
     try:
         yield
     except OSError as error:
         raise StoreError(
             f"recorded outputs of batch {batch.name!r} could not be checked, or could not get their final names: "
-            f"{error}; see to the disk, then run again: nothing is done or paid for twice"
+            f"{error}; check the disk, then run again: nothing is done or paid for twice"
         ) from error

@@ -1,4 +1,5 @@
-"""The keys of a source against those of a batch: what was never admitted, and what the source does not have."""
+"""The keys of a source compared with those of a batch: items that were never admitted, and items that the source does
+not have."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,14 @@ GROUP = 2_000
 
 
 class SourceKeys:
-    """Reads a source in groups, by key. What was seen is kept as one bit for each item."""
+    """Reads a source in groups, by key. Keeps one bit for each item that was seen."""
 
     def __init__(self, store: Store, batch: Batch, schema: Schema, items: Iterable[Any], key: KeyFrom) -> None:
         self._store, self._batch, self._items = store, batch, items
         identity = definition.remembered_identity(batch)
         if identity == "new":
             raise UsageError(f"every item of batch {batch.name!r} is new each time it is read: its source cannot be "
-                             "compared with it; leave the source away")  # fmt: skip
+                             "compared with it; do not pass a source")  # fmt: skip
         found = definition.remembered_key(batch, key, identity)
         definition.check_key(batch, found, identity)
         self._ingester = Ingester(store, batch, schema, key=found, identity=identity, changed="keep", owner="",
@@ -61,7 +62,7 @@ class SourceKeys:
             return
         for item in each_item(self._store, self._batch.id, hi=self._batch.admitted):
             if not seen[item.n >> 3] & 1 << (item.n & 7):
-                why = "it was admitted, and the source does not have it"
+                why = "it was admitted, but the source does not have it"
                 yield Finding(what=What.UNKNOWN, n=item.n, key=item.key, why=why)
 
     @staticmethod
@@ -70,15 +71,14 @@ class SourceKeys:
 
 
 def _never_created(item: NewItem) -> Finding:
-    why = "the source has it, and it was never admitted"
+    why = "the source has it, but it was never admitted"
     return Finding(what=What.NEVER_CREATED, key=canonical.key_text(item.key), why=why)
 
 
 def compare_with_pipeline(
     pipeline: "PipelineDefinition", batch: Batch, items: Iterable[Any] | None, key: KeyFrom, *, full: bool, given: bool
 ) -> Reconciliation:
-    """Return the reconciliation. `given`: the items were given by hand, so that it is an error if they cannot be
-    compared."""
+    """Return the reconciliation. `given`: the user passed the items, so it is an error if they cannot be compared."""
     store, stages = pipeline.store, pipeline.stages
     identity = definition.remembered_identity(batch)
     keyed = definition.keyed_by(definition.remembered_key(batch, key, identity), identity)

@@ -1,4 +1,5 @@
-"""The stages of a run as its threads see them: each with its runner, its pool, what is in flight, and its outputs."""
+"""The stages of a run as its threads see them: each with its runner, its pool, its assignments in flight, and its
+outputs."""
 
 import logging
 import math
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.stages")
 
 INLINE_PATIENCE = SLOW_SECONDS / 2
-"""After this time on the committing thread, handlers are not as quick as they were taken for."""
+"""The time on the committing thread after which handlers count as slower than measured."""
 LOOP_PATIENCE = 2.0
-"""What the event loop may be late by before a handler is said to block it."""
+"""How late the event loop may be before a handler counts as blocking it."""
 
 
 class StageDriver:
-    """One stage: hands portions to its pool, watches what is in flight, sees to its outputs."""
+    """One stage: hands portions to its pool, watches assignments in flight, and makes its outputs durable."""
 
     def __init__(
         self, queue: StageQueue, runners: Mapping[Kind, Runner], pool: Pool, control: Control, finished: Finished,
@@ -49,22 +50,22 @@ class StageDriver:
         self.queue = queue
         self.index = queue.index
         self.runners = runners
-        """What runs chunks of each kind."""
+        """The runner for chunks of each kind."""
         self.runner = next(iter(runners.values()))
         self.stage: Stage = self.runner.stage
         self.pool = pool
         self.control = control
         self.finished = finished
         self.open_resources = open_resources
-        """Opens those of all stages, before the first item of the run: what cannot be opened costs nothing then."""
+        """Opens the resources of all stages before the first item of the run begins: a failure then costs nothing."""
         for each in runners.values():
             each.is_too_late = self._is_too_late
         self.active: dict[int, Assignment] = {}
         self.role: Role | None = None
-        """Moves on where a handler on the committing thread is slow."""
+        """Moves to another thread when a handler on the committing thread is slow."""
         self._begun = False
         self._unpublished = False
-        """Some outputs did not get their final names; that was said once, and the end of the run says it again."""
+        """Some outputs did not get their final names. That was logged once; the end of the run reports it again."""
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -85,15 +86,14 @@ class StageDriver:
         self.pool.submit(self.runners[work.kind], work)
 
     def _is_too_late(self) -> bool:
-        """Return whether a handler that begins now would be cut off by the deadline; asked by the threads of the
-        pool."""
+        """Return whether the deadline would cut off a handler that begins now; called by the threads of the pool."""
         pace = self.queue.pace
         seconds = pace.mean if pace.known else self.runner.took
         return not self.stage.work.has_checkpoints and self.control.ends_within(seconds)
 
     def _run_here(self, work: Assignment) -> None:
-        """Run items on this thread. If they turn out to be slow after all, the rest is left for other threads. If one
-        of them is so slow that another thread took the role, this one hands in what became of it, and leaves."""
+        """Run items on this thread. If they turn out to be slow, the rest is left for other threads. If one item is so
+        slow that another thread took the role, this thread hands in the outcome and leaves."""
         work.patience = INLINE_PATIENCE
         self.control.inline = work
         if self.control.stopping:
@@ -103,7 +103,7 @@ class StageDriver:
         trouble = None
         try:
             self.runners[work.kind].run(work)
-        except BaseException as error:  # noqa: BLE001 - raised below, on whichever thread has the role by then
+        except BaseException as error:  # noqa: BLE001 - raised below, on the thread that has the role by then
             trouble = error
         answer = work.answer()
         if work.is_split:
@@ -116,11 +116,11 @@ class StageDriver:
         self.finished.put(answer)
 
     def _leave(self, answer: Answer | None, trouble: BaseException | None) -> NoReturn:
-        """Another thread has the role: hand in what it waits for, and touch nothing else."""
+        """Hand in the outcome that the thread with the role waits for, and touch nothing else."""
         try:
             if isinstance(self.pool, Threads):
                 self.pool.take_back()
-        except BaseException as error:  # noqa: BLE001 - no thread can be had for what waits in the pool
+        except BaseException as error:  # noqa: BLE001 - no thread can be started for the items waiting in the pool
             trouble = trouble or error
         if trouble is not None:
             self.finished.put(Unable(trouble))
@@ -129,8 +129,8 @@ class StageDriver:
         raise HandedOn
 
     def handed_on(self, work: Assignment, answer: Answer) -> None:
-        """On the thread that took the role: an item is slow. It holds its slot and the place of a worker until it ends,
-        and its stage is not run inline again."""
+        """Account for a slow item, on the thread that took the role: the item occupies its slot and a worker until it
+        ends, and its stage does not run inline again."""
         self.queue.surprise(work)
         self.active[id(work)] = work
         if isinstance(self.pool, Threads):
@@ -139,28 +139,35 @@ class StageDriver:
         self.finished.put(answer)
 
     def split_slow(self) -> Iterator[Answer]:
-        """Yield what is finished before a slow item on another thread, and what waits behind it."""
+        """Yield the outcomes finished before a slow item on another thread, and the items waiting behind it."""
         if isinstance(self.pool, Threads | BorrowedThreads):
             since = clock() - SLOW_SECONDS
             slow = [work.split() for work in self.active.values() if work.is_slow(since)]
             yield from (answer for answer in slow if answer is not None)
 
     def until_slow(self) -> float:
-        """Return how long until one of those may have to be split."""
+        """Return how long until one of those assignments may have to be split."""
         if not isinstance(self.pool, Threads | BorrowedThreads):
             return math.inf
         oldest = min((work.started for work in self.active.values() if work.is_slow(math.inf)), default=math.inf)
         return oldest + SLOW_SECONDS - clock()
 
+    @property
+    def in_handlers(self) -> int:
+        """The items that were handed over and have not come back; read by the thread that shows progress."""
+        inline = self.control.inline
+        here = [] if inline is None or inline.stage != self.index else [inline]
+        return sum(len(work.items) - work.came_back for work in [*self.active.values(), *here])
+
     # -- finishing ------------------------------------------------------------------------------------------------
 
     def forget(self, work: Assignment) -> None:
-        """Forget an assignment of which everything came back."""
+        """Forget an assignment whose items have all come back."""
         self.active.pop(id(work), None)
 
     def overdue(self) -> Iterator[Answer]:
-        """Assignments whose handler does not answer: what they finished, with the item at hand as timed out, and the
-        items they did not come to."""
+        """Yield, for assignments whose handler does not answer, the outcomes they have, with the current item as timed
+        out, and the items that were not begun."""
         timeout = self.stage.timeout
         if timeout is None or not self.active:
             return
@@ -168,7 +175,7 @@ class StageDriver:
             self._watch_loop(self.pool, timeout)
             return
         if isinstance(self.pool, BorrowedProcesses):
-            return  # how long it waits in a queue that is not ours cannot be told from how long it runs
+            return  # time waiting in the user's queue cannot be told from running time
         grace = self._grace()
         for work in [w for w in self.active.values() if w.started and clock() - w.started > timeout + grace]:
             work.abandoned = True
@@ -180,8 +187,8 @@ class StageDriver:
             yield Answer(work, outcomes[first:], work.items[len(outcomes) : last])
 
     def cut_off(self) -> Iterator[Answer]:
-        """Yield for each assignment of a run that ends at once the outcomes it has, with the cost of the items at hand,
-        and the items it did not come to. Nothing is known of processes."""
+        """Yield, for each assignment of a run that ends at once, the outcomes it has, with the cost of the current
+        items, and the items that were not begun. Processes report nothing here."""
         for work in list(self.active.values()) if isinstance(self.pool, Loop | Threads | BorrowedThreads) else ():
             work.abandoned = True
             if isinstance(self.pool, Loop):
@@ -189,7 +196,7 @@ class StageDriver:
                 self.pool.abandon(work)
                 yield Answer(work, [cut for item in running if (cut := self._cut_off(item, work, work.ready_at))])
                 continue
-            is_answered = work.is_answered  # on its way, and nobody receives it any more
+            is_answered = work.is_answered  # the answer is on its way, but nothing receives it any more
             if not is_answered:
                 self.pool.abandon(work)
             first, last = work.owed
@@ -203,41 +210,42 @@ class StageDriver:
         return self.runners[work.kind].cut_off(item, work, began)
 
     def _watch_loop(self, loop: Loop, timeout: float) -> None:
-        """The loop times out its handlers itself, unless one of them keeps it from turning."""
+        """Stop the run if a handler keeps the event loop from turning; otherwise the loop times out its handlers
+        itself."""
         item = loop.blocked_by(timeout + LOOP_PATIENCE)
         if item is not None:
             raise UsageError(
-                f"the async handler of item {item.key!r} blocks the event loop, so that its timeout cannot break in: "
+                f"the async handler of item {item.key!r} blocks the event loop, so its timeout cannot interrupt it: "
                 "await what takes long, or write a plain function; nothing is lost, run again to continue"
             )
 
     def _grace(self) -> float:
-        """Worker processes break in on their handlers themselves; only if that fails is there nothing left but to end
-        them. How quick the machine is shows in how long they take to start."""
+        """Return how long to wait beyond a timeout. Worker processes interrupt their handlers themselves; a process is
+        ended only if that fails. The time they take to start shows how quick the machine is."""
         return 1.0 + 3.0 * self.pool.start_seconds if isinstance(self.pool, Processes) else 0.0
 
     def give_back(self) -> None:
-        """The run stops: nothing more is begun, and what is handed over is left between two items."""
+        """Begin nothing more, because the run stops: an assignment is left between two items."""
         self.pool.give_back()
         for work in self.active.values():
             work.cut = True
 
     def abandon_all(self) -> None:
-        """The run ends at once: nobody waits for what is in flight."""
+        """End the run at once, without waiting for assignments in flight."""
         self.pool.give_back()
         for work in self.active.values():
             work.abandoned = True
             self.pool.abandon(work)
 
     def look_again(self) -> None:
-        """A chunk was claimed: its last owner may have left outputs that were never recorded."""
+        """Look for unrecorded outputs again: a chunk was claimed, and its last owner may have left some."""
         if self.stage.sink is not None:
             self.stage.sink.look_again()
 
     # -- outputs in files -------------------------------------------------------------------------------------------
 
     def sync_outputs(self, batch: Sequence[Settled]) -> None:
-        """Before a commit: the staged outputs it speaks of are durable."""
+        """Make the staged outputs of a commit durable, before it is written."""
         if self.stage.sink is not None:
             found = [record for settled in batch for record in self._evidence(settled)]
             if found:
@@ -246,12 +254,12 @@ class StageDriver:
                 except OSError as error:
                     raise StoreError(
                         f"{len(found)} outputs of stage {self.stage.name!r} could not be made durable: {error}; "
-                        "nothing that was acknowledged is lost: see to the disk, then run again"
+                        "no acknowledged work is lost: check the disk, then run again"
                     ) from error
 
     def publish(self, landed: Sequence[Settled]) -> None:
-        """After a commit: its outputs get their final names. What fails here is durable all the same, under the name
-        it was staged with, and gets its final name when it is next looked at."""
+        """Give outputs their final names, after their commit. An output for which this fails is durable under its
+        staged name, and gets its final name the next time it is inspected."""
         if self.stage.sink is not None:
             found = [record for settled in landed for record in self._evidence(settled)]
             try:
@@ -260,7 +268,7 @@ class StageDriver:
                 if not self._unpublished:
                     self._unpublished = True
                     log.warning(
-                        "outputs of stage %s are safe, but cannot get their final names yet: %s", self.stage.name, error
+                        "outputs of stage %s are safe, but did not get final names yet: %s", self.stage.name, error
                     )
 
     def _evidence(self, settled: Settled) -> list[Evidence]:
@@ -268,7 +276,7 @@ class StageDriver:
 
 
 AT_ONCE_SECONDS = 1.0
-"""What a resource may take to close where the run was told to end at once."""
+"""How long a resource may take to close if the run ends at once."""
 
 
 @contextmanager
@@ -281,7 +289,7 @@ def open_stages(
     ledger: Ledger,
     resources: Resources,
 ) -> Iterator[Sequence[StageDriver]]:
-    """Open the stages of a run; at its end their pools are closed, then its resources."""
+    """Open the stages of a run; at its end their pools are closed, and then its resources."""
     stages = pipeline.stages
     kinds = [_kind(stage, options) for stage in stages]
     needed = _needed_here(stages, kinds, options, resources)
@@ -311,7 +319,7 @@ def open_stages(
 
 
 def _needed_here(stages: Sequence[Stage], kinds: Sequence[str], options: Options, resources: Resources) -> list[str]:
-    """Return the names of all resources that are opened in this process; worker processes open theirs."""
+    """Return the names of the resources opened in this process; worker processes open their own."""
     names: list[str] = []
     for stage, kind in zip(stages, kinds, strict=True):
         if kind == "executor":
@@ -321,17 +329,19 @@ def _needed_here(stages: Sequence[Stage], kinds: Sequence[str], options: Options
 
 
 def _refuse_unclosed(stage: Stage, options: Options, resources: Resources) -> None:
-    """On an executor of the user's nobody could close what belongs to its threads, or to its processes."""
+    """Refuse resources that belong to threads or processes of an executor of the user: nothing could close them
+    there."""
     scopes = resources.scopes(stage)
     if "thread" in scopes or (scopes and not isinstance(options.executor, ThreadPoolExecutor)):
         raise UsageError(
-            f"stage {stage.name!r} takes resources that nobody could close on an executor of yours: let it run on "
-            "threads or on processes of the run (executor='threads' or 'processes')"
+            f"stage {stage.name!r} takes resources that could not be closed on your own executor: let it run on "
+            "threads or processes of the run (executor='threads' or 'processes')"
         )
 
 
 def _runners(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[Kind, Runner]:
-    """Return what runs chunks of each kind: the stage hands it in, where its items are not run one after the other."""
+    """Return the runner for chunks of each kind; a stage supplies its own if its items do not run one after the
+    other."""
     if stage.runners is not None:
         found: Mapping[Kind, Runner] = stage.runners(setting)
         return found
@@ -346,8 +356,8 @@ def _in_processes(stage: Stage, options: Options) -> bool:
 
 
 def _may_run_ahead(kinds: set[str], options: Options) -> bool:
-    """Return whether a worker that is done with an item finds its next one waiting, so that it need not wait for the
-    disk. Not where what an item cost decides about the next one, and not where pools share their workers."""
+    """Return whether the next item waits for a worker, so that the worker need not wait for the disk. It does not if
+    the cost of an item decides about the next one, or if pools share their workers."""
     return kinds in ({"threads"}, {"loop"}) and options.cap is None
 
 

@@ -1,12 +1,13 @@
-"""Outcomes that wait to be believed: deaths before anything has succeeded, and returns before enough was looked at.
+"""Outcomes that are withheld for a while: deaths before anything has succeeded, and returns before enough was
+inspected.
 
-Deaths: as long as nothing has succeeded they may all be one mistake in the code. They become dead letters once an item
-succeeds at their stage, when nothing else is left to try, or when even all that are left could not become enough. Where
-enough items died alike, the run stops instead, and nothing is buried. At most twice as many are withheld, because a
-kill forgets them: deaths of many kinds are not one mistake.
+Deaths: as long as nothing has succeeded, they may all have one cause, a mistake in the code. They become dead letters
+once an item succeeds at their stage, when nothing else is left to try, or when even all remaining items would be too
+few. If enough items died alike, the run stops instead, and nothing is buried. At most twice as many are withheld,
+because a kill forgets them: deaths of many kinds are not one mistake.
 
-Returns: what an item rests on does not hold. It goes back to the last stage that does, once enough was looked at to
-tell damage from a wrong folder or a wrong database.
+Returns: the input of an item does not hold. The item goes back to the last stage that does, once enough was inspected
+to tell damage from a wrong folder or a wrong database.
 """
 
 from collections import Counter
@@ -23,9 +24,9 @@ from holdfast.core.verify import is_enough_to_judge, is_too_much
 from holdfast.runtime.engine.exchange import Effect, GateAnswer, Inspect, Look, LookAt, Question, StopRun
 from holdfast.runtime.engine.hold import Hold
 
-LIKE_THE_OTHERS = "it died like all the others, and was not buried"
+LIKE_THE_OTHERS = "it died like all the others and was not buried"
 TOGETHER = 16
-"""Items that are verified together before it is told what came of them."""
+"""Items that are verified together before their results are returned."""
 
 Effects = Generator[Effect, Any, None]
 
@@ -36,18 +37,19 @@ def successes(chunks: Sequence[Chunk]) -> int:
 
 
 def _is_success(outcome: Outcome) -> bool:
-    """Return whether an outcome shows that the code of its stage works."""
+    """Return whether an outcome proves that the program code of its stage works."""
     return isinstance(outcome, Skipped) or (isinstance(outcome, Done) and not outcome.adopted)
 
 
 class WithheldDeaths:
-    """The deaths of one run that wait to be believed."""
+    """The deaths of one run that are withheld."""
 
     def __init__(self, batch: str, stages: Sequence[str], workers: int, *, active: bool, has_cap: bool,
                  tolerance: DeadLimit | None, before: int = 0) -> None:  # fmt: skip
         self._batch, self._stages, self._has_cap, self._tolerance = batch, stages, has_cap, tolerance
         self._before = before
-        """How many items had succeeded before the run: with other code, they prove nothing about that of today."""
+        """How many items had succeeded before the run: that was other program code, so they prove nothing about the
+        present code."""
         self._workers = workers
         self._active = active
         self._proven: set[int] = set()
@@ -76,7 +78,7 @@ class WithheldDeaths:
         return [outcome for outcome in outcomes if not retry.is_death(outcome)]
 
     def look(self, holds: Sequence[Hold], pending: int | None, moment: float) -> None:
-        """Bury what is withheld where nothing else is left to try, or nothing came for a while. `pending` is how many
+        """Bury withheld deaths if nothing else is left to try, or if nothing came for a while. `pending` is how many
         items of the batch are left, once the source was read to its end."""
         if not self._held:
             return
@@ -84,18 +86,19 @@ class WithheldDeaths:
             self._quiet_since = None
             return
         self._quiet_since = moment if self._quiet_since is None else self._quiet_since
-        too_few = max(len(self._held), self._enough - 1)  # with those that other processes hold
+        too_few = max(len(self._held), self._enough - 1)  # including those that other processes hold
         nothing_left = pending is not None and pending <= too_few
         if nothing_left or moment - self._quiet_since > WITHHELD_SECONDS:
             self.release()
 
     def release(self) -> None:
-        """Believe all of it; so when the run stops, whatever stops it: what was paid for is not forgotten."""
+        """Release all withheld deaths, also when the run stops for any reason: an attempt that was paid for is not
+        forgotten."""
         for hold, failed in self._take():
             hold.outcomes.append(failed)
 
     def believe(self) -> None:
-        """Withhold nothing any more."""
+        """Withhold nothing from now on."""
         self._active = False
         self.release()
 
@@ -135,12 +138,12 @@ class WithheldDeaths:
         return held
 
     def _judge(self, dying: Sequence[Failed]) -> Effects:
-        """Judge whether they died alike; or it is known by other means that they are to be believed."""
+        """Judge whether items died alike, unless something else already decides that they are buried."""
         if self._has_cap and any(failed.spend is not None for failed in dying):
-            self.release()  # the budget has to see what they cost
+            self.release()  # the budget must include their cost
             return
         if (yield from self._would_exceed(min(len(self._held), self._enough))):
-            self.release()  # the tolerance is the smaller number, and has to see them
+            self.release()  # the tolerance is the smaller number and must include them
             return
         (kind, count), *_ = self._kinds.most_common(1)
         if count >= self._enough and not (yield from self._is_proved_elsewhere()):
@@ -175,12 +178,12 @@ class WithheldDeaths:
 
 
 class WithheldReturns:
-    """Items whose inputs are asked about, and those that go back as soon as it is known that not everything does."""
+    """Items whose inputs are being verified, and items that go back as soon as it is known that not all of them do."""
 
     def __init__(self, *, is_open: bool, allowed: float, workers: int,
                  refusal: Callable[[int, int, Lost], BaseException]) -> None:  # fmt: skip
         self._is_open, self._allowed, self._refusal = is_open, allowed, refusal
-        """`is_open`: nothing is verified, and what a stage finds gone goes back at once."""
+        """`is_open`: nothing is verified, and an item whose input is found to be gone goes back at once."""
         self.asked = self.bad = 0
         self._free = self._size = workers
         self._withheld: list[tuple[Hold, Lost]] = []
@@ -202,7 +205,7 @@ class WithheldReturns:
                 yield Inspect(Question(hold, items, known))
 
     def take(self, passed: GateAnswer, outcomes: Sequence[Outcome], moment: float) -> Effects:
-        """Hear what was said: ready, withheld, or an outcome."""
+        """Take the answer: items become ready, are withheld, or get an outcome."""
         hold = passed.question.hold
         self._free += 1
         hold.running -= len(passed.question.items)
@@ -218,8 +221,8 @@ class WithheldReturns:
         yield from self._judge()
 
     def hear(self, hold: Hold, lost: Sequence[Lost], *, others: int) -> Effects:
-        """Hear that a stage found the input of some items gone, and that of others in its file: how far back must they
-        go?"""
+        """Take items whose input a stage found gone, while that of others was in its file: decide how far back they
+        go."""
         self.asked += others
         for each in lost:
             if self._is_open:
@@ -234,7 +237,7 @@ class WithheldReturns:
             yield from self._judge()
 
     def let_through(self, holds: Sequence[Hold], *, nothing_left: bool) -> None:
-        """Send back what is withheld once there is nothing left to ask."""
+        """Send withheld items back once there is nothing left to ask."""
         if not self._withheld:
             return
         if any(hold.exclusive for hold in holds):
@@ -243,7 +246,7 @@ class WithheldReturns:
             self._release()
 
     def give_back(self) -> None:
-        """Forget what is withheld: it is pending in the store, and asked about again."""
+        """Forget withheld items: they are pending in the store and are verified again."""
         for hold, _ in self._withheld:
             hold.running -= 1
         self._withheld.clear()

@@ -1,6 +1,6 @@
-"""The worker of a run: it drives the desk with a store, threads and a clock, until there is nothing left to do.
+"""The worker of a run: it drives the desk with a store, threads and a clock until nothing is left to do.
 
-It carries out what the desk asks for and decides nothing. At any time one thread has this role.
+It carries out what the desk asks for and decides nothing. At any time exactly one thread has this role.
 """
 
 import logging
@@ -33,12 +33,12 @@ from holdfast.stores.base import Idle, Store
 
 log = logging.getLogger("holdfast.worker")
 LISTEN_SECONDS = 0.01, 0.1
-"""How often it is looked whether others have written, while there is nothing to claim: the shortest and the longest
-pause between two looks."""
+"""The shortest and the longest pause between two checks whether other processes have written, while there is nothing to
+claim."""
 
 
 class Worker:
-    """Works on one batch until it is settled, or the run is told to stop."""
+    """Works on one batch until it is settled, or until the run is asked to stop."""
 
     def __init__(self, store: Store, batch: Batch, desk: Desk, stages: Sequence[StageDriver], control: Control,
                  ledger: Ledger, heartbeat: Heartbeat, finished: Finished, gate: Gate | None) -> None:  # fmt: skip
@@ -48,7 +48,7 @@ class Worker:
         self._owner = desk.rules.request.owner
         self._leases: dict[Hold, HeldLease] = {}
         self._mark: int | None = None
-        """As it was when there was nothing to claim."""
+        """The mark of the store when there was nothing to claim."""
         self._claimed_at = time.monotonic()
         self._role: Role | None = None
         self._carry_out: dict[type, Callable[[Any], Any]] = {
@@ -80,17 +80,17 @@ class Worker:
         }
 
     def serve(self, role: Role) -> None:
-        """Work under a role, which moves to another thread where a handler keeps this one."""
+        """Work under a role, which moves to another thread if a handler blocks this one."""
         self._role = role
         for stage in self.stages:
             stage.role = role
 
     def work(self) -> None:
-        """Work until there is nothing left to do or the run is told to stop; then let go of everything."""
+        """Work until nothing is left to do or the run is asked to stop; then release everything."""
         self._drive(self.desk.work())
 
     def release_all(self) -> None:
-        """Give back every chunk, so that nobody has to wait for a lease to run out."""
+        """Give back every chunk, so that no process has to wait for a lease to expire."""
         self._drive(self.desk.release_all())
 
     def _drive(self, effects: Any) -> None:
@@ -108,7 +108,7 @@ class Worker:
     # -- events -------------------------------------------------------------------------------------------------
 
     def _wait(self, effect: ex.Wait) -> list[ex.Event]:
-        """Take what executors finished; wait for the first if there is nothing else to do."""
+        """Take the answers of executors; wait for the first one if there is nothing else to do."""
         self.ledger.paused = tuple(stage.stage.name for stage in self.stages if stage.queue.breaker.until)
         events: list[ex.Event] = [ex.Woken()] if effect.for_others and self.control.admit_early() else []
         patience = effect.seconds and max(0.0, min([effect.seconds, *(stage.until_slow() for stage in self.stages)]))
@@ -125,8 +125,8 @@ class Worker:
         return events + self._news()
 
     def _first(self, patience: float, *, listens: bool) -> Any:
-        """Wait for the first message, or until others have written since there was nothing to claim. They
-        are listened for often at first, less often the longer nothing could be claimed. Raises queue.Empty."""
+        """Wait for the first message, or until other processes have written since there was nothing to claim. The store
+        is checked often at first, and less often the longer nothing could be claimed. Raises queue.Empty."""
         if not listens or self._mark is None:
             return self.finished.get(timeout=patience)
         now = time.monotonic()
@@ -166,13 +166,11 @@ class Worker:
                 return ()
             return [message]
         if message.work.abandoned:
-            return ()  # it answered in the moment it was given up, and is accounted for already
+            return ()  # it answered at the moment it was given up, and is already accounted for
         if isinstance(message, ex.Answer):
             return [self._came_back(message)]
         if message.final:
-            raise UsageError(
-                f"the executor that was given to run() is broken: {message.error}; give a new one and run again"
-            )
+            raise UsageError(f"the executor passed to run() is broken: {message.error}; pass a new one and run again")
         self.stages[message.work.stage].forget(message.work)
         return [message]
 
@@ -184,15 +182,15 @@ class Worker:
         return answer
 
     def _unable(self, message: Unable) -> Sequence[ex.Event]:
-        """End the run, because nothing more can be run. Work that others have in flight comes to its end and is kept,
-        where it is known which assignment is not to be waited for."""
+        """End the run, because nothing more can be run. If it is known which assignment will not answer, the other
+        assignments in flight finish and are kept."""
         if message.answer is None:
             raise message.trouble()
         self.control.fail(message.trouble())
         return [self._came_back(message.answer)]
 
     def _refuse(self, error: BaseException) -> None:
-        """No range can be run: as the scan is written, or while its source is away."""
+        """Refuse to run any partition: the definition of the scan is wrong, or its source is unavailable."""
         if isinstance(error, SourceAway):
             self.ledger.notes += [] if self.control.stopping else [str(error)]
             self.control.stop("away")
@@ -221,7 +219,7 @@ class Worker:
     # -- the store ----------------------------------------------------------------------------------------------
 
     def _write_group(self, effect: ex.Write) -> list[Receipt]:
-        """Write; the outputs that commits speak of are durable before, and get their final names after."""
+        """Write commits; their outputs are made durable before, and get their final names after."""
         assert self._role is None or self._role.is_mine, "two threads have the role of the worker"
         group = effect.group
         commits = [written.commit for written in group]
@@ -286,7 +284,7 @@ class Worker:
         held = self._leases.pop(effect.hold)
         self.heartbeat.remove(held)
         if effect.why:
-            held.lost = True  # its handlers are told to stop
+            held.lost = True  # its handlers are asked to stop
             self._tell_dropped(effect.hold, effect.why)
 
     def _tell_dropped(self, hold: Hold, why: str) -> None:
@@ -308,14 +306,14 @@ class Worker:
             self.control.stop(effect.reason)
 
     def _tell(self, effect: ex.TellPause) -> None:
-        """Tell people that a stage pauses; where its breaker opened, others shall hear of that."""
+        """Log that a stage pauses; if its breaker opened, write an event."""
         log.warning("%s", effect.message)
         self.ledger.notes.append(effect.message)
         note_pause(self.store, self.batch.id, effect, actor=self._owner)
 
 
 def note_pause(store: Store, batch: BatchId, effect: ex.TellPause, *, actor: str) -> None:
-    """Let others hear of it where the breaker of a stage opened."""
+    """Write an event if the breaker of a stage opened."""
     if effect.until is not None:
         warning = course.warning("breaker_open", effect.message, stage=effect.stage, until=effect.until)
         body = journal.encode_body(journal.Acted(reason=effect.message, note=warning.body))
@@ -323,7 +321,7 @@ def note_pause(store: Store, batch: BatchId, effect: ex.TellPause, *, actor: str
 
 
 def look_for_blame(store: Store, batch: Batch, chunks: Sequence[Chunk], ledger: Ledger) -> bool:
-    """Return whether any chunk of a batch carries blame; who watches the run is told."""
+    """Return whether any chunk of a batch carries blame; if so, say so in the progress of the run."""
     found = orphans.blame_of(store, batch, chunks, now=store.now())
     ledger.careful = "" if found is None else found.brief
     if found is not None and found.is_suspected and found.note not in ledger.notes:
@@ -349,20 +347,21 @@ def replaced_payloads(
 def _of_replaced(gone: Sequence[Item]) -> str:
     if len(gone) == 1:
         return (
-            f"the payload of item {_keys(gone)} was replaced while it was handled: its result is not kept and its cost "
-            "is not on record; it is handled again with the new payload"
+            f"the payload of item {_keys(gone)} was replaced while it was handled: its result and its cost are not "
+            "recorded; it is handled again with the new payload"
         )
     return (
-        f"the payloads of {len(gone):,} items ({_keys(gone)}) were replaced while they were handled: their results are "
-        "not kept and their cost is not on record; they are handled again with the new payloads"
+        f"the payloads of {len(gone):,} items ({_keys(gone)}) were replaced while they were handled: their results "
+        "and costs are not recorded; they are handled again with the new payloads"
     )
 
 
 def _of_others(others: Sequence[Item]) -> str:
-    """Return items that were claimed together are taken away together."""
+    """Return a sentence about the other items of the claim: items that were claimed together are taken away
+    together."""
     if not others:
         return ""
-    return f". Nor is the work on {many(len(others), 'item')} kept that came with it ({_keys(others)})"
+    return f". The work on {many(len(others), 'item')} claimed with it is not recorded either ({_keys(others)})"
 
 
 def _keys(items: Sequence[Item]) -> str:
@@ -371,7 +370,7 @@ def _keys(items: Sequence[Item]) -> str:
 
 
 def _cost_so_far(finished: Sequence[Outcome]) -> str:
-    """Return as far as it is known: what runs has not told its cost."""
+    """Return the cost as far as it is known: running handlers have not reported theirs."""
     spends = [each.spend for each in finished if not isinstance(each, Lost)]
     units = sum(spend.usd for spend in spends if spend is not None)
     return f" (${canonical.to_usd(units)} so far)" if units else ""

@@ -1,5 +1,6 @@
 """A batch, for operators: questions about it, and acts on it."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch, Key, Kind, State
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Actor, ActResult, BatchChange, Preview, this_process
+from holdfast.runtime.acts import Actor, ActResult, BatchChange, Preview, actor_named, check_words
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.partitions import Remark, is_partition, remarks
 from holdfast.runtime.report import lifecycle, overview, status
@@ -53,6 +54,16 @@ class BatchHandle:
     @property
     def _batch(self) -> Batch:
         return lookup.batch_named(self._store, self.name)
+
+    def _check_store(self, program: "Pipeline | SourceWalk") -> None:
+        """Refuse a pipeline or scan whose state is in another store: it would answer for a batch of the same name."""
+        pipeline: Any = getattr(program, "pipeline", program)
+        theirs: Store = pipeline.store
+        if theirs is not self._store and _place(theirs.url) != _place(self._store.url):
+            raise UsageError(
+                f"{program.name!r} keeps its state in {theirs.url}, and this batch is in {self._store.url}: pass "
+                "use_store(…) to the pipeline, or open its store"
+            )
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -152,6 +163,7 @@ class BatchHandle:
 
     def plan(self, pipeline: "Pipeline | SourceWalk", **options: Any) -> "Plan":
         """Return what a run of the pipeline would do with every item, and why, with a forecast. It changes nothing."""
+        self._check_store(pipeline)
         return pipeline.plan(batch=self.name, **options)
 
     def audit(self, *, full: bool = False) -> "Audit":
@@ -179,7 +191,7 @@ class BatchHandle:
         batch = self._batch
         place = Path(f"{safe_name(batch.name)}-evidence{evidence.SUFFIX}") if path is None else Path(path)
         if place.suffix != evidence.SUFFIX:
-            raise UsageError(f"{place}: evidence is one archive, name it …{evidence.SUFFIX}")
+            raise UsageError(f"{place}: evidence is an archive, so its name must end in {evidence.SUFFIX}")
         found = reconcile(self._store, batch).as_dict()
         return evidence.write(self._store, batch, place, found, made_by=f"holdfast {version('holdfast')}")
 
@@ -190,23 +202,24 @@ class BatchHandle:
 
         return CursorHandle(self._store, self.name)
 
-    # -- what should be there, is recorded, and is there ------------------------------------------------------------
+    # -- expected, recorded, observed ---------------------------------------------------------------------------------
 
     def reconcile(self, *, source: "Pipeline | None" = None, full: bool = False, actor: str = "") -> Reconciliation:
         """Compare what it should contain, what is recorded, and what is really there. If everything is settled, its end
         is recorded. With `source`, a pipeline, the keys of that pipeline's source are compared as well."""
         batch = self._batch
         look = partial(self._look, batch, source, full)
-        return lifecycle.conclude_end(self._store, batch, look, actor=actor if actor else this_process())
+        return lifecycle.conclude_end(self._store, batch, look, actor=actor_named(actor))
 
     def _look(self, batch: Batch, source: "Pipeline | None", full: bool) -> Reconciliation:
         from holdfast.runtime.report.reconcile import reconcile
 
         if source is None:
             return reconcile(self._store, batch, how=_how(full))
+        self._check_store(source)
         found = source.reconcile(batch.name, full=full)
         if found.expected.keys is None:
-            raise UsageError(f"pipeline {source.name!r} has no source that could be read again: leave it away")
+            raise UsageError(f"pipeline {source.name!r} has no source that can be read again: leave out the source")
         return found
 
     @staticmethod
@@ -366,7 +379,8 @@ class BatchHandle:
         from holdfast.runtime.operate import steer
 
         before = self._batch
-        now, end = steer.expect(self._store, before, expected, actor=actor if actor else this_process(), reason=reason)
+        now, end = steer.expect(self._store, before, expected, actor=actor_named(actor),
+                                reason=check_words(reason, "reason"))  # fmt: skip
         return _changed("expected", before, now, end)
 
     def close(self, *, reason: str = "", actor: str = "") -> BatchChange:
@@ -374,7 +388,7 @@ class BatchHandle:
         from holdfast.runtime.operate import steer
 
         before = self._batch
-        now, end = steer.close(self._store, before, actor=actor if actor else this_process(), reason=reason)
+        now, end = steer.close(self._store, before, actor=actor_named(actor), reason=check_words(reason, "reason"))
         return _changed("closed", before, now, end)
 
     def seal(
@@ -389,7 +403,7 @@ class BatchHandle:
         if before.sealed_at is not None and seen.is_explained:
             return _changed("sealed", before, before)
         most = self.allowed_dead(seen, tolerate)
-        now = lifecycle.seal(self._store, before, seen, actor=actor if actor else this_process(), reason=reason,
+        now = lifecycle.seal(self._store, before, seen, actor=actor_named(actor), reason=check_words(reason, "reason"),
                              tolerated=most)  # fmt: skip
         return _changed("sealed", before, now)
 
@@ -411,15 +425,22 @@ def _state(state: State | str) -> State:
         return State(state)
     except ValueError:
         known = ", ".join(each.value for each in State)
-        raise UsageError(f"state={state!r}: there is {known}") from None
+        raise UsageError(f"state={state!r}: use one of {known}") from None
 
 
 def _how(full: bool) -> How:
     return "full" if full else "quick"
 
 
+def _place(url: str) -> str | None:
+    """Return what identifies a store: its URL, or the real path of its file; None in memory."""
+    if url == "memory:":
+        return None
+    return url if "://" in url else os.path.realpath(url)
+
+
 def _by(actor: str, reason: str) -> Actor:
-    return Actor(name=actor if actor else this_process(), reason=reason)
+    return Actor(name=actor_named(actor), reason=reason)
 
 
 def _changed(act_: str, before: Batch, now: Batch, end: Reconciliation | None = None) -> BatchChange:

@@ -22,11 +22,11 @@ from holdfast.stores.base import Store
 
 NOTHING_CHANGED = "nothing was changed"
 CURSOR_TYPES = cursor.TYPES
-"""What the value of a cursor may be, as `reset(type_name=…)` takes it."""
+"""The types of the value of a cursor, as `reset(type_name=…)` takes them."""
 
 
 def spoken(plain: Any) -> str:
-    """Return a stored value as people read it: a Decimal as a number, a moment as a moment."""
+    """Return a stored value in readable form: a Decimal as a number, a time as a time."""
     return cursor.in_words(canonical.from_plain(plain))
 
 
@@ -36,7 +36,7 @@ def short_owner(owner: str) -> str:
 
 
 def past_line(past: PastCheckpoint, key: Key) -> str:
-    """Return a line on one checkpoint: when, where, how many rows, who, and why if a person set it."""
+    """Return one line about a checkpoint: when, where, how many rows, who, and the reason if a person set it."""
     at = "at its beginning" if not past.cursor else f"after {cursor.decode(past.cursor)}"
     why = f": {past.reason}" if past.reason else ""
     cost = "" if past.spend is None else cost_words(past.spend)
@@ -106,11 +106,11 @@ class CursorHandle:
             dry_run: True to return an `hf.Preview` and change nothing.
         """
         if sum((to_beginning, to_cursor is not None, to_file is not None)) != 1:
-            raise UsageError(f"pass where to: to_beginning, to_cursor or to_file; {NOTHING_CHANGED}")
+            raise UsageError(f"pass exactly one of to_beginning, to_cursor and to_file; {NOTHING_CHANGED}")
         if to_cursor is None and (key or type_name or acc):
-            raise UsageError(f"key, type_name and acc belong to to_cursor; {NOTHING_CHANGED}")
+            raise UsageError(f"key, type_name and acc need to_cursor; {NOTHING_CHANGED}")
         if acc not in (None, "keep", "drop"):
-            raise UsageError(f"acc={acc!r}: keep or drop; {NOTHING_CHANGED}")
+            raise UsageError(f"acc={acc!r}: pass keep or drop; {NOTHING_CHANGED}")
         batch, named = self._batch, _text(partition)
 
         def plan() -> CursorPlan:
@@ -178,7 +178,7 @@ class CursorHandle:
 def import_cursors(
     store: Store, name: str, data: bytes, file: str, reason: str, actor: str, dry_run: bool
 ) -> Preview | ActResult:
-    """Put a document back that `CursorHandle.document` gave: over the same partitions, or as a new batch."""
+    """Import a document that `CursorHandle.document` returned: into the same partitions, or as a new batch."""
     state_document.read(data, file)
     found = next(iter(store.batches(name)), None)
     if found is None or not found.admitted:
@@ -192,7 +192,7 @@ def import_cursors(
 def _shown(store: Store, batch: Batch, plan: Callable[[], CursorPlan], verb: str) -> Preview:
     made = plan()
     question = f"{verb} {many(made.concerned, 'partition')} of {batch.name}"
-    return cursors.shown(made, question, lambda by: cursors.carry_out(store, batch, made, by))
+    return cursors.shown(made, question, lambda by, _: cursors.carry_out(store, batch, made, by))
 
 
 def check_document(file: str | Path) -> None:
@@ -201,7 +201,7 @@ def check_document(file: str | Path) -> None:
 
 
 def read(file: str | Path) -> bytes:
-    """Return what a file holds; what cannot be read is told in a sentence."""
+    """Return the content of a file; raise UsageError if it cannot be read."""
     try:
         return Path(file).read_bytes()
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import Literal, overload
 from holdfast.core import cursor
 from holdfast.core.errors import UsageError
 from holdfast.runtime import importers, recover
-from holdfast.runtime.acts import Actor, ActResult, Preview, this_process
+from holdfast.runtime.acts import Actor, ActResult, Preview, actor_named
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.handles.cursors import read
@@ -74,13 +74,13 @@ def _shown(scan: SourceWalk, found: ImportPlan) -> Preview:
         ), strict=True))
         for seed in plan.seeds[:SHOWN_PARTITIONS]
     ]  # fmt: skip
-    kept = f"The journal keeps {many(len(found.history), 'checkpoint')} that were made elsewhere."
+    kept = f"The journal keeps {many(len(found.history), 'checkpoint')} made elsewhere."
     return Preview(
         batch=plan.name, keys=" ".join(facts), items=len(plan.seeds), counts={}, facts=facts, columns=COLUMNS,
         first=tuple(first), more=len(plan.seeds) - len(first), nothing_to_do=False,
-        titles=(f"A new batch {plan.name} would continue there, under fences above {plan.fence}:",),
+        titles=(f"A new batch {plan.name} would continue from these cursors, under fences above {plan.fence}:",),
         remark=kept if found.history else "", warning="; ".join(found.told), question=f"Make batch {plan.name}",
-        perform=lambda by: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
+        perform=lambda by, _: clones.make(scan.pipeline.store, plan, by, list(found.notes(by))),
     )  # fmt: skip
 
 
@@ -103,30 +103,30 @@ def import_pages(
         recover.check_absent(pipeline.store_if_there(), name)
         pipeline = copy.copy(pipeline)
         pipeline.use_store(MemoryStore())
-    by = NOBODY if dry_run else Actor(name=actor if actor else this_process(), reason=reason)
+    by = NOBODY if dry_run else Actor(name=actor_named(actor), reason=reason)
     return importers.take_over_pages(pipeline, place, read(place), by, batch=name, key=key)
 
 
 def check_pages(pipeline: Pipeline, file: str | Path) -> tuple[int, int]:
-    """Return how many pages a file calls done, and of how many; refuse a file that is not of this pipeline."""
+    """Return how many pages a file marks as done, and of how many; refuse a file of another pipeline."""
     if not pipeline.has_source:
-        raise UsageError(f"pipeline {pipeline.name!r} has no source: it tells which pages there are")
+        raise UsageError(f"pipeline {pipeline.name!r} has no source, which is needed to list the pages: define one")
     found = importers.read_page_file(pipeline, Path(file), read(file))
     return len(found.page_metrics), found.total_pages
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """The file of a pipeline's store as it was found."""
+    """The file of a pipeline's store, and whether it is usable."""
 
     path: Path | None
-    """None where the store is not a file."""
+    """None if the store is not a file."""
     damage: str | None
-    """Why it cannot be used; None where it can, or where there is none."""
+    """Why it cannot be used; None if it can, or if there is none."""
 
 
 def look_at_file(pipeline: Pipeline) -> StoreFile:
-    """Return whether the file of a pipeline's store can be used."""
+    """Check whether the file of a pipeline's store can be used."""
     path = pipeline.store_path
     return StoreFile(path, recover.is_damaged(path) if path is not None else None)
 
@@ -140,5 +140,5 @@ def import_outputs(
     name, found = _name(pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
-    by = Actor(name=actor if actor else this_process(), reason=reason)
+    by = Actor(name=actor_named(actor), reason=reason)
     return pipeline.recover(by=by, batch=name, key=key, damaged=None if found.damage is None else found.path)

@@ -15,7 +15,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Key, Kind, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Preview, this_process
+from holdfast.runtime.acts import ActResult, Preview, actor_named
 from holdfast.runtime.handles.act import act
 from holdfast.runtime.partitions import kind_by_number, standing_of
 from holdfast.runtime.report import overview
@@ -121,7 +121,7 @@ class ItemHandle(Plain):
         names, reader = stage_names(self._batch), OutputReader(sinks_of(self._batch))
         found: dict[str, dict[str, Any]] = {}
         if self.state is State.PENDING and self.kind is Kind.PARTITIONS:
-            return found  # a reset cleared it
+            return found  # a reset cleared its output
         for output in self._store.outputs(self._batch.id, lo=self._item.n, hi=self._item.n + 1):
             location = reader.location(output)
             data = output.data if output.data is not None else b"null"
@@ -148,7 +148,7 @@ class ItemHandle(Plain):
         """Return its whole story: what happened to it, why it is in its state, and what can be done."""
         from holdfast.runtime.report.why import tell
 
-        return tell(self._store, self._batch, f"#{self._item.n}")
+        return tell(self._store, self._batch, self._item)
 
 
 def _decoded(data: bytes) -> Any:
@@ -160,7 +160,7 @@ def _decoded(data: bytes) -> Any:
 
 def handles_of(store: Store, batch: Batch, *, state: State | None = None, stage: int | None = None,
                code: str | None = None) -> Iterator[ItemHandle]:  # fmt: skip
-    """Yield items of a batch in their order, read in pages."""
+    """Yield items of a batch in order, read in pages."""
     kind_of = kind_by_number(store.chunks(batch.id))
     for item in each_item(store, batch.id, state=state):
         if stage in (None, item.place.stage) and code in (None, item.place.code):
@@ -264,12 +264,12 @@ class FoundOrphans(Plain):
 
 
 def look_for_orphans(store: Store, batches: Sequence[Batch], limit: int, actor: str) -> FoundOrphans:
-    """Look for what is stuck; what was not announced before becomes an event."""
+    """Find orphans, and announce new ones as events."""
     from holdfast.runtime.operate import resolution
 
     first: list[Orphan] = []
     found: dict[str, Counter[str]] = {}
-    who = actor if actor else this_process()
+    who = actor_named(actor)
     for batch in batches:
         seen = resolution.look_for_orphans(store, batch, limit=limit - len(first))
         resolution.announce(store, batch, seen, actor=who)
@@ -291,10 +291,10 @@ def resolve_orphans(
 
 
 def last_stage(batch: Batch, pipeline: "Pipeline") -> "Stage":
-    """Return the last stage as the code has it, of the pipeline that the batch belongs to."""
+    """Return the last stage of the pipeline in code; refuse a pipeline that the batch does not belong to."""
     if pipeline.name != batch.pipeline or not pipeline.stages:
         raise UsageError(
-            f"pipeline {pipeline.name!r}: batch {batch.name!r} belongs to pipeline {batch.pipeline!r}; nothing was "
+            f"batch {batch.name!r} belongs to pipeline {batch.pipeline!r}, not to {pipeline.name!r}; nothing was "
             "changed"
         )
     return pipeline.stages[-1]

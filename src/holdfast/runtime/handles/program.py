@@ -1,4 +1,4 @@
-"""The user's program, loaded from its file as a run loads it."""
+"""The user's program, loaded from its file in the same way as for a run."""
 
 from holdfast.runtime.engine.remote import load_file
 

@@ -28,10 +28,10 @@ class NumberedEvent(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """What a receiver was given."""
+    """The number of events that a receiver got."""
 
     receiver: str
-    """For people, without secrets."""
+    """Its name for people, without secrets."""
     events: int
 
 
@@ -119,7 +119,7 @@ class StoreHandle:
             error.receiver = to.title
             raise
 
-    # -- cursors from elsewhere ---------------------------------------------------------------------------------------
+    # -- imported cursors ---------------------------------------------------------------------------------------------
 
     @overload
     def import_cursors(self, name: str, file: str | Path, *, reason: str = "", actor: str = "",
@@ -147,5 +147,5 @@ def open(store: str | Path | Store | None = None, *, must_exist: bool = True) ->
 
 
 def exists(store: str | Path | None = None) -> bool:
-    """Return whether there is a store to be opened; nothing is made."""
+    """Return whether there is a store to open. Nothing is created."""
     return is_there(store)

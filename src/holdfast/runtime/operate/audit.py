@@ -1,11 +1,11 @@
-"""Whether the journal and the store still tell the same, unbroken story.
+"""The audit of a batch: whether its journal is unbroken, and the store agrees with it.
 
-Every chain is checked from its start to the head that the store knows: the batch's own from the very first entry, an
-ingested chunk's from the entry that admitted it, a child's from where it was cut off its parent. Then the journal is
-replayed, and what the store says is held against it: payloads, outputs, places, totals, ranges and owners. Every key
-has to lead to its item. A finding names the entry, the item or the chunk.
+Every chain is checked from its start to the head in the store: the batch's own from its first entry, an ingested
+chunk's from the entry that admitted it, a child's from where it was cut from its parent. Then the journal is replayed
+and compared with the store: payloads, outputs, places, totals, ranges and owners. Every key must lead to its item. A
+finding names the entry, the item or the chunk.
 
-A batch that is being worked on can be audited: a group that changes meanwhile is read again.
+A batch that is running can be audited: a group that changes meanwhile is read again.
 """
 
 from bisect import bisect_left
@@ -33,7 +33,7 @@ FINDINGS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
-    """Something that does not hold."""
+    """One discrepancy that an audit found."""
 
     kind: str
     """batch, chain, checkpoint, chunk, key, output, payload, place, range, seal, totals"""
@@ -44,7 +44,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Plain):
-    """What was checked, and what was found."""
+    """The result of an audit."""
 
     _tells: ClassVar[str] = "* holds"
 
@@ -54,15 +54,15 @@ class Audit(Plain):
     items: int
     outputs: int
     files_unread: int
-    """Outputs that stand in files and were not read; `full` reads them."""
+    """Outputs in files that were not read; `full` reads them."""
     busy: int
-    """Groups that changed all the time while they were checked; audit again when less is going on."""
+    """Groups that kept changing while they were checked; audit again when the batch is less busy."""
     findings: tuple[AuditFinding, ...]
     superseded: int = 0
-    """Outputs whose files were replaced by a newer batch, which has their names now."""
+    """Outputs whose files a newer batch has replaced."""
     more_findings: bool = False
     set_back: str = ""
-    """That the store was set back since the batch was opened: then entries are missing that no chain knows of."""
+    """A note if the store was set back since the batch was opened: entries may be missing that no chain shows."""
 
     @property
     def holds(self) -> bool:
@@ -74,25 +74,27 @@ Progress = Callable[[int, int], None]
 
 
 def verify(store: Store, batch: Batch, *, full: bool = False, progress: Progress | None = None) -> Audit:
-    """Check everything that the journal of a batch can prove. `full` reads outputs that stand in files, too."""
+    """Check everything that the journal of a batch can prove. `full` also reads outputs in files."""
     try:
         return _Auditor(store, batch, full, progress).audit()
     except (TypeError, ValueError, LookupError, OverflowError) as error:
-        raise Damaged(f"{store.url} is damaged: it holds what no store writes ({error}); put back a backup") from error
+        raise Damaged(
+            f"{store.url} is damaged: it holds data that Holdfast never writes ({error}); restore a backup"
+        ) from error
 
 
 def flaws(store: Store) -> tuple[AuditFinding, ...]:
-    """Return what is wrong with the rows of batches that no chain tells of: one that is gone, or has other stages."""
+    """Return flaws in the rows of batches that no chain shows: a batch that is gone, or has other stages."""
     found = store.flaws() if isinstance(store, TellsHistory) else []
     return tuple(
-        AuditFinding(kind="batch", where=f"batch number {number}", message=f"{what}; put back a backup")
+        AuditFinding(kind="batch", where=f"batch number {number}", message=f"{what}; restore a backup")
         for number, what in found
     )
 
 
 @dataclass(slots=True)
 class _AuditTally:
-    """What one part of the audit saw."""
+    """The counts and findings of one part of the audit."""
 
     chains: int = 0
     entries: int = 0
@@ -154,7 +156,7 @@ class _Auditor:
     # -- chains -------------------------------------------------------------------------------------------------
 
     def _groups(self, total: _AuditTally) -> Iterator[tuple[bytes, journal.Ingested]]:
-        """Yield the batch's own chain, checked: what was ingested, each with the hash that its chunk starts at."""
+        """Check the batch's own chain, and yield every ingested group with the hash that its chunk starts at."""
         at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
         way = journal.Steered(BatchMode.OPEN, "")
         seal: journal.Sealed | None = None
@@ -170,14 +172,14 @@ class _Auditor:
                 admitted, is_ended = body.hi, is_ended or body.ended
             if isinstance(body, journal.Ingested) and body.hi > body.lo:
                 if len(body.digests) != canonical.DIGEST_BYTES * (body.hi - body.lo):
-                    total.find("chain", journal.name(entry.chain, entry.seq), "it has not one digest for every item")
+                    total.find(
+                        "chain", journal.name(entry.chain, entry.seq), "it does not have one digest for every item"
+                    )
                     continue
                 yield entry.hash, body
         row = self._batch
         if journal.Opened(row.name, row.pipeline, row.definition) != opened:
-            total.find(
-                "batch", f"batch {row.name!r}", "its name, pipeline or definition is not the one its journal has"
-            )
+            total.find("batch", f"batch {row.name!r}", "its name, pipeline or definition is not the one in its journal")
         facts = (
             ("it has", f"{row.admitted:,} items", f"{admitted:,} items"),
             ("its source was", _read(row.ingested_at is not None), _read(is_ended)),
@@ -190,12 +192,13 @@ class _Auditor:
             if held != told:
                 total.find("batch", f"batch {row.name!r}", f"{what} {held}, but its journal says {told}")
         if seal is not None and seal.heads != course.cover(self._store.chunks(row.id)):
-            total.find("seal", f"batch {row.name!r}", "its chains do not end where they ended when it was sealed")
+            total.find("seal", f"batch {row.name!r}", "its chains do not end where they did when it was sealed")
 
     def _chain(
         self, at: int, start: bytes, head: bytes, seq: int, seen: _AuditTally
     ) -> Iterator[tuple[Entry, journal.Header, journal.Body]]:
-        """Yield every entry of a chain up to `seq` whose link, header and body hold; the others become findings."""
+        """Yield every entry of a chain up to `seq` whose link, header and body are valid; the others become
+        findings."""
         seen.chains += 1
         prev, expected, last_fence = start, 1, 0
         for entry in each_entry(self._store, at):
@@ -224,7 +227,8 @@ class _Auditor:
             prev, expected = entry.hash, entry.seq + 1
         if expected - 1 != seq or prev != head:
             message = (
-                f"the chain ends at entry {expected - 1}, the store's head is entry {seq}: it was cut off or changed"
+                f"the chain ends at entry {expected - 1}, but the store's head is entry {seq}: the chain was truncated "
+                "or changed"
             )
             seen.find("chain", journal.name(at, seq), message)
 
@@ -238,19 +242,23 @@ class _Auditor:
             )
 
     def _check_ranges(self, chunks: Sequence[Chunk], total: _AuditTally) -> None:
-        """Chunks cover every item once."""
+        """Check that chunks cover every item exactly once."""
         upto = 0
         for chunk in chunks:
             if chunk.lo != upto:
-                total.find("range", f"chunk {chunk.id}", f"it begins at item {chunk.lo}, the one before ends at {upto}")
+                total.find(
+                    "range", f"chunk {chunk.id}", f"it begins at item {chunk.lo}, but the one before ends at {upto}"
+                )
             upto = chunk.hi
         if upto < self._batch.admitted:
-            total.find("range", f"item {upto}", f"no chunk has it, and {self._batch.admitted:,} items were admitted")
+            total.find(
+                "range", f"item {upto}", f"no chunk has it, although {self._batch.admitted:,} items were admitted"
+            )
 
     # -- one group ----------------------------------------------------------------------------------------------
 
     def _settled_group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> tuple[_AuditTally, bool]:
-        """Check a group; where something is found, make sure that it was not written while it was read."""
+        """Check a group; before reporting a finding, make sure that the group did not change while it was read."""
         for _ in range(TRIES):
             seen = self._group(start, group, family)
             if not seen.findings:
@@ -270,7 +278,9 @@ class _Auditor:
             begin = starts.pop(chunk.id, None)
             if begin is None:
                 seen.find(
-                    "chain", f"chunk {chunk.id}", "no entry tells where it was cut off, so its chain has no start"
+                    "chain",
+                    f"chunk {chunk.id}",
+                    "no entry records where it was cut from its parent, so its chain has no start",
                 )
                 continue
             prev = begin
@@ -280,7 +290,7 @@ class _Auditor:
                 self._replay(projection, header, body, seen)
                 prev = entry.hash
         for missing in starts:
-            seen.find("chain", f"chunk {missing}", "the journal made it, and the store does not have it")
+            seen.find("chain", f"chunk {missing}", "it is in the journal, but not in the store")
         if not seen.findings:
             self._compare(projection, family, seen)
         return seen
@@ -290,15 +300,17 @@ class _Auditor:
             projection.replay(header, body)
         except (IndexError, ValueError) as error:
             seen.find(
-                "chain", journal.name(header.chain, header.seq), f"it speaks of what its group does not have ({error})"
+                "chain",
+                journal.name(header.chain, header.seq),
+                f"it refers to items that its group does not have ({error})",
             )
 
     def _compare(self, projection: Projection, family: list[Chunk], seen: _AuditTally) -> None:
-        """The store against what the journal says it holds."""
+        """Compare the store with the replayed journal."""
         for chunk in family:
             wrong = projection.count_difference(chunk)
             if wrong is not None:
-                seen.find("totals", f"chunk {chunk.id}", f"its totals are not those of its journal: {wrong}")
+                seen.find("totals", f"chunk {chunk.id}", f"its totals differ from its journal: {wrong}")
             wrong = projection.chunk_difference(chunk)
             if wrong is not None:
                 seen.find("chunk", f"chunk {chunk.id}", wrong)
@@ -309,7 +321,7 @@ class _Auditor:
         expected = lo
         for item, leads_to in self._with_keys(lo, hi):
             if item.n != expected:
-                seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
+                seen.find("payload", f"item {expected}", "the journal admitted it, but it is not in the store")
             expected = item.n + 1
             mine: list[Output] = []
             while waiting is not None and waiting.n <= item.n:
@@ -317,33 +329,33 @@ class _Auditor:
                 waiting = next(outputs, None)
             self._compare_item(projection, item, leads_to, mine, seen)
         if expected != hi:
-            seen.find("payload", f"item {expected}", "the journal admitted it, and the store does not have it")
+            seen.find("payload", f"item {expected}", "the journal admitted it, but it is not in the store")
 
     def _with_keys(self, lo: int, hi: int) -> Iterator[tuple[StoredItem, int | None]]:
-        """Return every item, and the one that its key leads to."""
+        """Yield every item, and the number of the item that its key leads to."""
         for group in grouped(each_item(self._store, self._batch.id, lo=lo, hi=hi)):
             keys = [canonical.key_text(item.key) for item in group]
             yield from zip(group, find_items(self._store, self._batch.id, keys), strict=True)
 
     def _compare_checkpoints(self, projection: Projection, seen: _AuditTally) -> None:
-        """How far every range of a source has been read, and what was accumulated."""
+        """Compare the checkpoint of every partition: its rows, its cursor and its accumulator."""
         left = dict(projection.positions)
         for held in each_checkpoint(self._store, self._batch.id, lo=projection.lo, hi=projection.hi):
             where, told = f"item {held.n}", left.pop(held.n, None)
             item = next(iter(self._store.items(self._batch.id, lo=held.n, hi=held.n + 1)), None)
             digest = canonical.digest_of_acc(item.salt, held.acc) if item is not None else b""
             if told is None:
-                seen.find("checkpoint", where, "the store has a checkpoint of it, and the journal does not")
+                seen.find("checkpoint", where, "its checkpoint is in the store, but not in the journal")
             elif (told.rows, told.cursor) != (held.rows, held.cursor):
                 seen.find(
                     "checkpoint",
                     where,
-                    f"its checkpoint is after {held.rows:,} rows, the journal's after {told.rows:,}",
+                    f"its checkpoint is after {held.rows:,} rows, but the journal's is after {told.rows:,}",
                 )
             elif told.digest != digest:
-                seen.find("checkpoint", where, "what was accumulated is not what was recorded")
+                seen.find("checkpoint", where, "its accumulator is not the recorded one")
         for n in left:
-            seen.find("checkpoint", f"item {n}", "the journal has a checkpoint of it, and the store does not")
+            seen.find("checkpoint", f"item {n}", "its checkpoint is in the journal, but not in the store")
 
     def _compare_item(
         self, projection: Projection, item: StoredItem, leads_to: int | None, outputs: list[Output], seen: _AuditTally
@@ -353,14 +365,14 @@ class _Auditor:
         if canonical.item_digest(item.salt, canonical.key_text(item.key), item.payload) != projection.payload_digest(
             item.n
         ):
-            seen.find("payload", where, "its key or its payload is not the one that was admitted")
+            seen.find("payload", where, "its key or payload is not the one that was admitted")
         if leads_to != item.n:
             seen.find("key", where, "its key does not lead to it: the key, or the index of keys, was changed")
         wrong = projection.difference(item)
         if wrong is not None:
             seen.find("place", where, wrong)
         for stage in set(projection.outputs(item.n)) - {output.stage for output in outputs}:
-            seen.find("output", where, f"the journal has an output of {self._name(stage)!r}, and the store does not")
+            seen.find("output", where, f"its output of {self._name(stage)!r} is in the journal, but not in the store")
         for output in outputs:
             self._compare_output(projection, item, output, where, seen)
 
@@ -370,13 +382,17 @@ class _Auditor:
         told = projection.output_digest(item.n, output.stage)
         name = self._name(output.stage)
         if told is None:
-            seen.find("output", where, f"the store has an output of {name!r}, and the journal does not")
+            seen.find("output", where, f"its output of {name!r} is in the store, but not in the journal")
             return
         epoch, digest = told
         if epoch < 0:
             return
         if epoch != min(output.epoch, 0xFFFF):
-            seen.find("output", where, f"its output of {name!r} is of epoch {output.epoch}, the journal's of {epoch}")
+            seen.find(
+                "output",
+                where,
+                f"its output of {name!r} is of epoch {output.epoch}, but the journal's is of epoch {epoch}",
+            )
             return
         if output.file is not None and not self._full:
             seen.files_unread += 1

@@ -1,7 +1,7 @@
-"""Whether an output that a person gives fits what its stage returns.
+"""Outputs given by hand: the check that one fits its stage, and the file that it is written to.
 
-The stage knows where the code is at hand. Without it, the batch remembers the annotation of the stage by its name and
-by a digest: one that is made of Python's own types can be told from these. A scan has what it recorded before.
+If the code is available, the stage knows its schema. Without it, the batch has the annotation of the stage as its name
+and a digest, from which an annotation of built-in types can be restored. A scan is compared with its recorded results.
 """
 
 import ast
@@ -26,18 +26,18 @@ from holdfast.stores.base import Store, each_checkpoint, each_output
 
 NOTHING = "nothing was changed"
 EITHER_WAY = ("$int", "$float", "$dict")
-"""Marks of values that are written with and without one, as they come."""
+"""Marks of values that may be written with or without the mark."""
 KNOWN: dict[str, Any] = {
     **{kind.__name__: kind for kind in (int, str, float, bool, bytes, list, dict, tuple, set, frozenset)},
     **{kind.__name__: kind for kind in (dt.date, dt.datetime, dt.time, dt.timedelta)},
     "Decimal": decimal.Decimal, "UUID": uuid.UUID, "Any": Any, "NoneType": None, "None": None,
     "Optional": typing.Optional, "Union": typing.Union, "Literal": typing.Literal,
 }  # fmt: skip
-"""The types that may be in an annotation which is told from its name."""
+"""The types in an annotation that can be restored from its name."""
 
 
 def fitted(store: Store, batch: Batch, data: bytes, stage: Stage | None = None) -> bytes:
-    """Return an output as it is stored, for the last stage of a batch. Raises UsageError where it does not fit."""
+    """Return an output as it is stored, for the last stage of a batch. Raises UsageError if it does not fit."""
     if kind_of(batch, store.chunks(batch.id)) is Kind.PARTITIONS:
         return _of_scan(store, batch, data, stage)
     schema = remembered(batch) if stage is None else stage.output
@@ -55,7 +55,7 @@ def fitted(store: Store, batch: Batch, data: bytes, stage: Stage | None = None) 
 
 
 def remembered(batch: Batch) -> Schema | None:
-    """Return the schema of what the last stage returned when the batch was last run; None where nothing tells it."""
+    """Return the output schema of the last stage as of the last run; None if it cannot be restored."""
     last = canonical.decode(batch.definition)["stages"][-1]
     if not isinstance(last, dict) or not last.get("shapes"):
         return None
@@ -67,7 +67,7 @@ def remembered(batch: Batch) -> Schema | None:
 
 
 def _annotation(node: ast.expr) -> Any:
-    """Return what an annotation stands for that is made of known types; raises LookupError for any other."""
+    """Return the type that an annotation of known types means; raise LookupError for any other."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Tuple):
@@ -93,7 +93,7 @@ def _of_scan(store: Store, batch: Batch, data: bytes, stage: Stage | None) -> by
 
 
 def _recorded(store: Store, batch: Batch) -> Any:
-    """Return what came of one range of a scan so far, as it is written; None where nothing did."""
+    """Return the stored result of any partition so far, or None if there is none."""
     results = (output.data for output in each_output(store, batch.id, stage=0))
     kept = (at.acc for at in each_checkpoint(store, batch.id))
     found = next((data for data in chain(results, kept) if data not in (None, b"null")), None)
@@ -101,7 +101,7 @@ def _recorded(store: Store, batch: Batch) -> Any:
 
 
 def _misfit(given: Any, known: Any, where: str) -> str:
-    """Return where a value has no mark of its type, though the one that is known has; empty where both agree."""
+    """Return where a value lacks the type mark that the known value has; empty if both agree."""
     if not isinstance(known, dict) or given is None:
         return ""
     mark = next(iter(known), "")
@@ -111,11 +111,11 @@ def _misfit(given: Any, known: Any, where: str) -> str:
     if mark in EITHER_WAY or (isinstance(given, dict) and next(iter(given), "").startswith("$")):
         return ""
     better = canonical.encode({mark: given if isinstance(given, list | dict) else str(given)}).decode()
-    return f"{where} is a {mark[1:]} in the results that are recorded: write {better.replace(':', ': ', 1)}"
+    return f"{where} is a {mark[1:]} in the recorded results: write {better.replace(':', ': ', 1)}"
 
 
 class OutputByHand:
-    """The file of one output; without a sink at the last stage there is none."""
+    """The file of one output, if the last stage has a sink."""
 
     def __init__(self, store: Store, batch: Batch) -> None:
         names = stage_names(batch)
@@ -127,8 +127,8 @@ class OutputByHand:
             self._me = ownership.holder_of(store, batch)
 
     def stage(self, item: StoredItem, data: bytes) -> Output | None:
-        """Write the output of an item under its staged name, durable; None where the store keeps it. Refused where it
-        could not be published."""
+        """Write the output of an item durably under its staged name; return None if the store keeps outputs. Raises
+        Refused if it could not be published."""
         if self._sink is None:
             return None
         place = Provenance(pipeline=self._batch.pipeline, batch=self._batch.name, stage=self._stage, n=item.n,
@@ -145,28 +145,29 @@ class OutputByHand:
         return Output(item.n, self._index, item.place.epoch, None, self._staged.encode())
 
     def publish(self, changed: int) -> str:
-        """Give the output its name, if it was recorded; return why that was not possible, or nothing."""
+        """Give the output its final name, if it was recorded; return why that failed, or an empty string."""
         if self._sink is None or self._staged is None or not changed:
             return ""
         try:
             self._sink.publish([self._staged])
         except OSError as error:
             return (
-                f"the output is safe in {self._staged.staged}, and cannot get its name yet: {error}; see to that, then "
-                "run the batch again"
+                f"the output is safe in {self._staged.staged}, but could not be renamed to its final name: {error}; "
+                "fix that, then run the batch again"
             )
         return ""
 
     def _check_folder(self, sink: Files) -> None:
-        """Refuse where no run has written: this may be another working directory, or a disk that is not mounted."""
+        """Refuse a folder that no run has written to: this may be the wrong working directory, or a disk that is not
+        mounted."""
         names = sink.names_of(self._stage, self._batch.name)
         if not names.folder.is_dir():
             raise Refused(
-                f"stage {self._stage!r} keeps its outputs in {sink.template.text}, and no run has written to "
-                f"{sink.folder}: change to the folder that the runs were started in; nothing was changed"
+                f"stage {self._stage!r} keeps its outputs in {sink.template.text}, but no run has written to "
+                f"{sink.folder}: change to the folder in which the runs were started; nothing was changed"
             )
         if (holder := names.taken_from(self._me)) is not None:
             raise Refused(
-                f"the files {sink.template.text} of stage {self._stage!r} belong to batch {holder.batch!r} of pipeline "
-                f"{holder.pipeline!r} now: the output would replace one of them; nothing was changed"
+                f"the files {sink.template.text} of stage {self._stage!r} now belong to batch {holder.batch!r} of "
+                f"pipeline {holder.pipeline!r}, and the output would replace one of them; nothing was changed"
             )

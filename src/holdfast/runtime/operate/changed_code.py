@@ -1,4 +1,4 @@
-"""Changed code: which outputs of a batch were made by the stages of today, and what is made again."""
+"""Changed code: which outputs of a batch the current stages made, and which are made again."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +13,8 @@ from holdfast.stores.base import Store, each_item
 
 
 class Makers:
-    """For every stage that changed, the items whose last answer at it came from the stage as it is defined now. An
-    output that was adopted, and one that an older version recorded, may be anybody's: it does not count as one."""
+    """For every changed stage, the items whose last outcome at it came from the stage as it is now defined. The maker
+    of an adopted output, or of one that an older version recorded, is unknown: such an output does not count."""
 
     def __init__(self, changed: Sequence[changes.StageChange], definition: bytes, items: int) -> None:
         self.changed = changed
@@ -23,7 +23,7 @@ class Makers:
         self._ours = {each.index: bytearray(items) for each in changed}
 
     def replay(self, body: journal.Body) -> None:
-        """Take in an entry of a chunk; a parent's come before those of what was cut off it."""
+        """Replay an entry of a chunk; a parent's entries come before those of the chunks cut from it."""
         if not isinstance(body, journal.Checkpointed):
             return
         made_by = dict(body.made_by)
@@ -34,7 +34,7 @@ class Makers:
                 self._note(attempt.stage, (attempt.n,), self._is_ours(attempt.stage, made_by))
 
     def other(self, item: StoredItem) -> changes.StageChange | None:
-        """Return the first change that an item was made without; None where it rests on nothing that changed since."""
+        """Return the first change that an item's outputs predate; None if it depends on no changed stage."""
         affected = (each for each in self.changed if changes.is_affected(item.place, each.index))
         return next((each for each in affected if not self._ours[each.index][item.n]), None)
 
@@ -50,7 +50,7 @@ class Makers:
 def read_makers(
     store: Store, batch: Batch, changed: Sequence[changes.StageChange], definition: bytes, chunks: Sequence[Chunk]
 ) -> Makers:
-    """Replay a batch: what is said of an item last is true of it, in the chunk it is in."""
+    """Replay a batch: the last entry about an item counts, in the chunk that has it now."""
     found = Makers(changed, definition, max((chunk.hi for chunk in chunks), default=batch.admitted))
     for entry in forward_over(store, chunks, "checkpoint"):
         found.replay(entry.body)
@@ -62,23 +62,23 @@ log = logging.getLogger("holdfast.run")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledDefinition:
-    """What a batch is opened with, and what to tell."""
+    """The definition to open a batch with, and the warnings to give."""
 
     definition: bytes
     warnings: tuple[str, ...] = ()
     sent_back: int = 0
     is_changed: bool = False
-    """Some stage is not what it was when the batch was last run, or nobody has decided yet about what it was before."""
+    """Some stage changed since the last run of the batch, or an earlier change is still undecided."""
 
 
 def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *, actor: str) -> SettledDefinition:
-    """Do with what is done what the user wants; a batch in which nothing was begun has nothing that could differ."""
+    """Treat existing outputs as the user chose; a batch in which nothing has begun has none that could differ."""
     found = look(store, known, definition, choice)
     if found is None:
         return SettledDefinition(definition=definition if known.sealed_at is None else known.definition)
     if found.rerun is not None:
         count = _send_back(store, known, found, actor)
-        log.info("%s: %d items go back to it", found.rerun, count)
+        log.info("%s: %d items begin again at it", found.rerun, count)
         return SettledDefinition(definition=found.definition, sent_back=count, is_changed=True)
     if choice is None and found.news:
         warning = changes.changes_warning(known.name, found)
@@ -88,7 +88,7 @@ def settle(store: Store, known: Batch, definition: bytes, choice: str | None, *,
 
 
 def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> changes.Decision | None:
-    """Return what would follow, and None where nothing can differ. Nothing is changed."""
+    """Return what `settle` would do; None if no output can differ. Nothing is changed."""
     if known.definition == definition or not known.admitted or known.sealed_at is not None:
         return None
     found = changes.decide_changes(known.name, known.definition, definition, None)
@@ -98,15 +98,15 @@ def look(store: Store, known: Batch, definition: bytes, choice: str | None) -> c
 
 
 def has_begun(chunk: Chunk) -> bool:
-    """Return whether any of its items can have passed a stage. A chunk that was cut off another one has items that may
-    have come far, and no attempts of its own."""
+    """Return whether any of its items can have passed a stage. A chunk that was cut from another has no attempts of its
+    own, but its items may be at a late stage."""
     counts = chunk.counts
     return chunk.owner is not None or chunk.parent is not None or counts.attempts + counts.done + counts.skipped > 0
 
 
 def _send_back(store: Store, batch: Batch, found: changes.Decision, actor: str) -> int:
-    """Group by group: no transaction is long. An owner at work on one of them is fenced. What the new code made
-    stays."""
+    """Send affected items back group by group, so that no transaction is long. A live owner of one is fenced off.
+    Outputs made by the new code stay."""
     moved = 0
     chunks = [chunk for chunk in store.chunks(batch.id) if has_begun(chunk)]
     known = read_makers(store, batch, found.changes, found.definition, chunks)

@@ -1,7 +1,7 @@
-"""New batches that begin in the middle: clones of a scan, and states from elsewhere.
+"""New batches that begin at given cursors: clones of a scan, and imported states.
 
-Such a batch is paused until every partition has its checkpoint, so that no run takes it up half made and delivers
-everything again. A crash leaves it paused and noted as begun; the same command again finishes it.
+Such a batch is paused until every partition has its checkpoint, so that no run claims it half made and delivers every
+row again. A crash leaves it paused and noted as begun; running the same command again finishes it.
 """
 
 import os
@@ -26,34 +26,34 @@ from holdfast.stores.base import Store, find_batch
 _ANY = ItemNo(0)
 
 COUNTED = 1 << 44
-"""No chunk is granted so often."""
+"""More than the grants of any chunk."""
 YEAR_2024 = 1_704_067_200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClonedPartition:
-    """A partition as it shall begin."""
+    """A partition of the new batch, with the checkpoint that it begins at."""
 
     key: Key
     payload: bytes
     checkpoint: Checkpoint
-    """Of whatever item: its number is set when there is one."""
+    """Its item number is set once the item exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClonePlan:
-    """A batch as it shall be."""
+    """The plan of a new batch."""
 
     name: str
     pipeline: str
     definition: bytes
     seeds: tuple[ClonedPartition, ...]
     fence: int
-    """Every fence of the new batch is higher."""
+    """The fence that every fence of the new batch is above."""
     kind: str
-    """What its acts are called: CLONED or IMPORTED."""
+    """The kind of its acts: CLONED or IMPORTED."""
     origin: dict[str, Any]
-    """Where it comes from, for the journal."""
+    """Its origin, for the journal."""
 
     @property
     def digest(self) -> bytes:
@@ -63,17 +63,14 @@ class ClonePlan:
 
 
 def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
-    """Refuse a fence from elsewhere that is so high that this store could give it out again after it was set back: its
-    own begin again with the microseconds since 2024 then, which are above every fence that came about by counting. One
-    that is `known` here is fine."""
+    """Refuse a foreign fence that this store could grant again after it was set back: its own fences then restart at
+    the microseconds since 2024, which is above every fence reached by counting. A fence up to `known` is fine."""
     if fence > known and fence >= max(COUNTED, (store.now() - YEAR_2024) * 1e6):
-        raise Refused(
-            f"{what}: its fence {fence:,} is higher than any that came about by counting; nothing was changed"
-        )
+        raise Refused(f"{what}: its fence {fence:,} is too high to have come from a real batch; nothing was changed")
 
 
 def check_free(store: Store, plan: ClonePlan) -> Batch | None:
-    """Return the batch that a crash left half made; None where there is none. Raises Refused if the name is taken."""
+    """Return the batch that a crash left half made, or None if there is none. Raises Refused if the name is taken."""
     if plan.kind == IMPORTED:
         check_fence(store, plan.fence, plan.name)
     found = find_batch(store, plan.name)
@@ -88,19 +85,19 @@ def check_free(store: Store, plan: ClonePlan) -> Batch | None:
     if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
         return found
     raise Refused(
-        f"there is a batch {plan.name!r} already: a state is never put over another one; choose another name, or use "
+        f"there is already a batch {plan.name!r}, and a state never replaces another one: choose another name, or use "
         f"`{command('cursor reset', plan.name)}`"
     )
 
 
 def _is_paused(batch: Batch) -> bool:
-    """Return whether it is paused, as one is until it is whole; killed before it was opened to runs, it has all its
-    checkpoints and waits still."""
+    """Return whether the batch is still paused, as it is until it is whole. If the process was killed just before it
+    opened the batch to runs, the batch has all its checkpoints and is still paused."""
     return batch.course is BatchMode.PAUSED or not batch.admitted
 
 
 def plant(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[bytes] = ()) -> Batch:
-    """Make the batch, and set every partition to its checkpoint. Done again after a crash, it does what is left."""
+    """Make the batch, and set every partition to its checkpoint. Called again after a crash, it does the rest."""
     check_free(store, plan)
     batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.name)
     store.amend(batch.id, to_course(BatchMode.PAUSED, reason=by.reason), actor=by.name)
@@ -117,8 +114,8 @@ def plant(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[bytes] = ())
 
 
 def _set(store: Store, batch: Batch, plan: ClonePlan, by: Actor) -> None:
-    """Every partition at its checkpoint, under a fence above all that were given out for it. Those that a crash found
-    set are left alone."""
+    """Set every partition to its checkpoint, under a fence above every fence granted for it. Partitions that were set
+    before a crash are left alone."""
     wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
     changes: list[Change] = []
     for at in standings(store, batch):
@@ -133,13 +130,14 @@ def _set(store: Store, batch: Batch, plan: ClonePlan, by: Actor) -> None:
 
 
 def _check_set(store: Store, batch: Batch, plan: ClonePlan) -> None:
-    """Two who make the same batch from different states at once: one of them is told so."""
+    """Raise Conflict if another process made the same batch from a different state at the same time."""
     wanted = {canonical.key_text(seed.key): seed.checkpoint for seed in plan.seeds}
     for at in standings(store, batch):
         said = wanted.get(canonical.key_text(at.key))
         if said is None or (at.rows, at.acc) != (said.rows, said.acc) or (at.checkpoint or said).cursor != said.cursor:
             raise Conflict(
-                f"batch {plan.name!r} was made by somebody else at the same time: look at it before you continue"
+                f"batch {plan.name!r} was made by another process at the same time, from a different state: look at it "
+                "before you continue"
             )
 
 
@@ -152,8 +150,8 @@ def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> ClonedPartition:
 
 
 def clone(store: Store, batch: Batch, new_name: str) -> ClonePlan:
-    """Return a new batch of the same definition at the same cursors, under fences that are higher. What is known of
-    totals that do not count every row once goes with it."""
+    """Plan a new batch with the same definition and the same cursors, under higher fences. Known flaws of its totals
+    are copied as well."""
     chunks = store.chunks(batch.id)
     known = for_a_clone(remarks(store, batch))
     seeds = tuple(seed_of(at.key, at.payload, at.checkpoint) for at in standings(store, batch))
@@ -167,7 +165,7 @@ def clone(store: Store, batch: Batch, new_name: str) -> ClonePlan:
 
 
 def from_state(store: Store, data: bytes, name: str, batch: str) -> ClonePlan:
-    """Return a new batch as a state says that was exported, here or elsewhere."""
+    """Plan a new batch from a state that was exported, here or elsewhere."""
     state = state_document.read(data, name)
     state_document.check_key(state.partitions, name)
     seeds = tuple(seed_of(part.key, _payload(part), part.checkpoint_for(_ANY)) for part in state.partitions)
@@ -192,14 +190,14 @@ def preview_make(store: Store, plan: ClonePlan) -> Preview:
     totals = plan.origin.get("totals", ())
     title = (
         f"A new batch {plan.name} would be made, with {many(len(plan.seeds), 'partition')} and {many(rows, 'row')} "
-        f"behind it, under fences above {plan.fence}. It delivers what comes after them."
+        f"already handled, under fences above {plan.fence}. It delivers the rows after these."
     )
     return Preview(
         batch=plan.name, keys=" ".join(["act", "batch", *(name for name in facts if name != "act")]),
         items=len(plan.seeds), counts={}, facts=facts, question=f"Make batch {plan.name}",
         titles=(title,),
-        warning="; ".join(f"it begins with a total of which this is known: {each['text']}" for each in totals),
-        nothing_to_do=False, perform=lambda by: make(store, plan, by),
+        warning="; ".join(f"its total has a known flaw from the start: {each['text']}" for each in totals),
+        nothing_to_do=False, perform=lambda by, _: make(store, plan, by),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Whether every row of a source was delivered: what it holds up to each cursor, counted against what was handled.
+"""The audit of a scan: whether every row that the source holds up to each cursor was delivered.
 
-The source is read once, as a stream, in the stretches between the checkpoints that the journal has: so a stretch that
-holds more rows than were delivered of it is named.
+The source is read once, as a stream, in the stretches between the checkpoints in the journal. A stretch that holds more
+rows than were delivered from it is reported.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ from holdfast.stores.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A stretch of the source of which not every row was delivered."""
+    """A stretch of the source from which not every row was delivered."""
 
     key: Any
     after: Cursor | None
@@ -37,7 +37,7 @@ class Gap:
     def __str__(self) -> str:
         begin = "from its beginning" if self.after is None else f"after {self.after}"
         lacking = many(self.held - self.delivered, "row")
-        end = f"a person passed {lacking} by" if self.by_hand else f"{lacking} missing"
+        end = f"a person skipped {lacking}" if self.by_hand else f"{lacking} missing"
         were = "was" if self.delivered == 1 else "were"
         return (
             f"partition {self.key}: {begin} up to {self.until} the source holds {many(self.held, 'row')}, "
@@ -52,43 +52,43 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """One partition up to its cursor. What the source holds is handled, passed by or missing."""
+    """One partition up to its cursor. Every row that the source holds is handled, passed by or missing."""
 
     key: Any
     held: int = 0
     """Rows that the source holds now."""
     handled: int = 0
-    """Of them, those that were handled at least once, or became dead letters."""
+    """Held rows that were handled at least once, or became dead letters."""
     passed: int = 0
-    """Those that a person set the cursor past, and nobody handled."""
+    """Held rows that were not handled because a person set the cursor past them."""
     missing: int = 0
-    """The others."""
+    """The other held rows."""
     twice: int = 0
-    """Rows that were handled more than once, counted as often as that was once too much."""
+    """Deliveries beyond the first: a row that was handled three times counts twice."""
     surplus: int = 0
-    """Rows that were handled and are not there any more: deleted, or moved on by an update."""
+    """Rows that were handled and are no longer there: deleted, or moved past the cursor by an update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorAudit:
-    """What was found."""
+    """The result of an audit of cursors."""
 
     batch: str
     parts: tuple[Count, ...]
     gaps: tuple[Gap, ...]
     dead_rows: int
-    """Rows of the scan that are dead letters of their own: delivered, and not done."""
+    """Rows of the scan that are dead letters: delivered, but not done."""
     notes: tuple[Remark, ...] = ()
-    """Partitions whose total may not be made of every row once."""
+    """Partitions whose total may not count every row exactly once."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every row was delivered, and nobody has set a cursor so that a total may be wrong."""
+        """True if every row was delivered, and no cursor was set in a way that can make a total wrong."""
         return not any(part.missing or part.passed for part in self.parts) and not self.notes
 
     @property
     def sentence(self) -> str:
-        """What was found, in words that the figures bear out."""
+        """The result in one sentence."""
         held, handled, passed, missing, twice = (
             sum(getattr(part, name) for part in self.parts)
             for name in ("held", "handled", "passed", "missing", "twice")
@@ -99,11 +99,11 @@ class CursorAudit:
         else:
             said = [f"{handled:,} of {many(held, 'row')} {up_to} were delivered"]
             said += [f"{many(missing, 'row')} never {'was' if missing == 1 else 'were'}"] if missing else []
-            said += [f"a person passed {many(passed, 'row')} by"] if passed else []
+            said += [f"a person skipped {many(passed, 'row')}"] if passed else []
         said += (
             [f"{many(twice, 'row')} {'was' if twice == 1 else 'were'} delivered again after a reset"] if twice else []
         )
-        said += [f"{many(self.dead_rows, 'row')} of them in dead letters"] if self.dead_rows else []
+        said += [f"{many(self.dead_rows, 'row')} as dead letters"] if self.dead_rows else []
         return "; ".join(said) + "."
 
     def as_dict(self) -> dict[str, Any]:
@@ -121,13 +121,13 @@ class CursorAudit:
 
 
 KEPT = 1_000
-"""So many points of a pass are kept at most; of a longer one, every second is dropped again and again."""
+"""The most points of a pass that are kept; of a longer pass, every second point is dropped repeatedly."""
 Span = tuple[Cursor | None, Cursor | None]
-"""After one place, up to another and with it."""
+"""After one place, up to and including another."""
 
 
 class Point(NamedTuple):
-    """How many rows a pass had handled up to a place."""
+    """The number of rows that a pass had handled up to a place."""
 
     until: Cursor | None
     rows: int
@@ -135,7 +135,7 @@ class Point(NamedTuple):
 
 
 class Pass:
-    """Rows that were handled one after the other. A person who sets the cursor begins another pass."""
+    """Rows that were handled one after the other. A new pass begins when a person sets the cursor."""
 
     def __init__(self, after: Cursor | None, *, base: int = 0, counted: bool = True) -> None:
         self.after, self.counted = after, counted
@@ -153,7 +153,8 @@ class Pass:
         return _order(self.after, after) <= 0 and _order(until, self.until) <= 0
 
     def reach(self, place: Cursor | None, rows: int, *, needed: bool) -> None:
-        """It came to a checkpoint. The two on both sides of a place where a person set the cursor are needed."""
+        """Note a checkpoint of the pass. The checkpoints on both sides of a place where a person set the cursor are
+        needed."""
         last = self._last
         if self.points and self.points[-1] is last and not self._is_kept():
             self.points.pop()  # it was kept because it was the last
@@ -171,7 +172,7 @@ class Pass:
         return self._last is not None and (self._last.is_needed or self._dropped >= self._every)
 
     def rows_at(self, place: Cursor | None) -> tuple[int, int | None] | None:
-        """At least and at most so many rows were handled up to a place; None where it never came there."""
+        """Return the least and the most rows that were handled up to a place; None if the pass never reached it."""
         if _order(place, self.after) < 0 or _order(place, self.until) > 0:
             return None
         if place == self.after:
@@ -190,8 +191,8 @@ class Pass:
 
 
 def passes(pasts: Callable[[], Iterable[PastCheckpoint]], at: Standing) -> list[Pass]:
-    """Return the passes over a partition, from its history, which is read twice: first for where a person set the
-    cursor."""
+    """Return the passes over a partition, from its history. That is read twice: first for the places where a person set
+    the cursor."""
     targets = _in_order(_place(past, at) for past in pasts() if past.is_act)
     found, ahead, known = [Pass(at.after)], list(targets), set[tuple[bytes, int]]()
     before: PastCheckpoint | None = None
@@ -221,7 +222,7 @@ def _place(past: PastCheckpoint, at: Standing) -> Cursor | None:
 def _elsewhere(
     found: list[Pass], past: PastCheckpoint, place: Cursor | None, before: PastCheckpoint | None
 ) -> list[Pass]:
-    """Return what a state from elsewhere says was handled there. A reset that skips rows says so of none."""
+    """Return the pass that an imported state says was made elsewhere. A reset that skips rows adds none."""
     here = begin = found[-1].until
     rows = 0 if before is None else before.rows
     is_uncounted = past.kind == IMPORTED and not past.rows
@@ -238,13 +239,13 @@ def _elsewhere(
 
 
 def _order(one: Cursor | None, other: Cursor | None) -> int:
-    """Below, at or above 0 as places follow each other; 0 where only the source knows."""
+    """Return a number below, at or above 0, as `cmp` does; 0 if only the source knows the order."""
     found = cursor.compare(one, other)
     return 0 if found is None else found
 
 
 def _in_order(places: Iterable[Cursor | None]) -> list[Cursor | None]:
-    """Places as they follow each other, each once."""
+    """Return places in order, each once."""
     found: list[Cursor | None] = []
     for place in places:
         if place not in found:
@@ -253,13 +254,14 @@ def _in_order(places: Iterable[Cursor | None]) -> list[Cursor | None]:
 
 
 def audit(store: Store, batch: Batch, source: Readable) -> CursorAudit:
-    """Count what the source holds up to every cursor, and find what was not delivered. Nothing is changed."""
+    """Count the rows that the source holds up to every cursor, and find those that were not delivered. Nothing is
+    changed."""
     known = source_of(batch)
     described = canonical.decode(canonical.encode(source.describe()))
     if described != known:
         raise Refused(
-            f"the source is not the one that {batch.name!r} scans: {described!r} here, {known!r} there; its cursors "
-            "mean something else"
+            f"this source is not the one that {batch.name!r} scans: {described!r} here, {known!r} in the batch; the "
+            "cursors of the batch have no meaning in it"
         )
     refuse_changed_batch(source, store, batch)
     parts: list[Count] = []
@@ -274,8 +276,8 @@ def audit(store: Store, batch: Batch, source: Readable) -> CursorAudit:
 
 
 def _count(store: Store, batch: Batch, source: Readable, at: Standing) -> tuple[Count, list[Gap]]:
-    """Stretch by stretch: rows that are missing in one are not made up for by rows that were deleted in another. Where
-    rows were handled in several passes, the last one tells what was there."""
+    """Count stretch by stretch, so that missing rows in one are not offset by deleted rows in another. If several
+    passes handled a stretch, the last one counts."""
     walked = passes(lambda: history(store, batch, at.n), at)
     found, gaps, reached = Count(key=at.key), list[Gap](), walked[-1].until
     places = _in_order(each for one in walked for each in (one.after, one.until))
@@ -293,7 +295,7 @@ def _count(store: Store, batch: Batch, source: Readable, at: Standing) -> tuple[
 
 
 def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[Count, list[Gap]]:
-    """Between two places that a person or a pass came to: by the checkpoints of the pass that went over it last."""
+    """Count one stretch between two places, by the checkpoints of the last pass over it."""
     if one is None:
         held = rows_between(source, *edge)
         gap = Gap(key=key, after=edge[0], until=edge[1], held=held, delivered=0, by_hand=True)
@@ -312,14 +314,14 @@ def _stretch(source: Readable, key: Any, one: Pass | None, edge: Span) -> tuple[
 
 
 def _again(inside: list[Pass], edge: Span, held: int) -> int:
-    """Return how many rows of a stretch each pass over it can have handled: one that came or went between two passes
-    was in the hands of one of them only."""
+    """Return how many rows of a stretch every pass over it can have handled: a row inserted or deleted between two
+    passes was handled by only one."""
     known = [most for _, most in (_delivered(one, *edge) for one in inside) if most is not None]
     return min(known, default=held)
 
 
 def _delivered(one: Pass, begin: Cursor | None, end: Cursor | None) -> tuple[int, int | None]:
-    """At least and at most so many rows were handled between two places."""
+    """Return the least and the most rows that were handled between two places."""
     low, high = one.rows_at(begin), one.rows_at(end)
     if low is None or high is None:
         return 0, None
@@ -328,5 +330,5 @@ def _delivered(one: Pass, begin: Cursor | None, end: Cursor | None) -> tuple[int
 
 
 def rows_between(source: Readable, after: Cursor | None, until: Cursor | None) -> int:
-    """Return how many rows the source holds after one cursor, up to another and with it."""
+    """Return how many rows the source holds after one cursor, up to and including another."""
     return 0 if after == until else sum(len(page.rows) for page in source.read(after, until))

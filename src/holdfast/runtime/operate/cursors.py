@@ -1,13 +1,13 @@
-"""Acts on cursors by people: gather, decide, act. Each raises the fence, and the journal keeps who and why.
+"""Operators' acts on cursors. Each raises the fence, and the journal keeps who acted and why.
 
-A `CursorPlan`, which can be shown, is made first; then it is carried out, guarded by the state and epoch of every
+First a `CursorPlan` is made, which can be shown; then it is carried out, guarded by the state and epoch of every
 partition. Nothing that the owner of a partition does meanwhile can be committed.
 
-`holdfast reset` of a scan resumes a partition at its checkpoint, with a fresh budget of attempts; it begins again
-at its first row only if that is asked for, and a person may settle it by hand instead.
+`holdfast reset` of a scan resumes a partition at its checkpoint, with a fresh budget of attempts; it begins again at
+its first row only with `from_start`. A person can also settle a partition by hand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from holdfast.core.course import item_dead
 from holdfast.core.cursor import Accumulated, Cursor, Shift, Standing, cursor_of
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import OUTPUT_BYTES
-from holdfast.core.model import Batch, Change, Checkpoint, Chunk, Output, State, StoredItem
+from holdfast.core.model import Batch, Change, Checkpoint, Chunk, ItemState, Output, State, StoredItem
 from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import MEANWHILE, MOVED, Actor, ActResult, Acts, Preview
+from holdfast.runtime.acts import MEANWHILE, MOVED, Actor, ActResult, Acts, Preview, PreviewedItems
 from holdfast.runtime.operate import state_document
 from holdfast.runtime.operate.clones import check_fence
 from holdfast.runtime.operate.operations import RESOLVED
@@ -40,25 +40,25 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 RESET, BROKEN = "reset", "lease_broken"
-NOBODY = "nobody holds it"
+NOBODY = "no owner holds it"
 PARTITION = "partition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorMove:
-    """One partition, as it stands and as it shall stand."""
+    """One partition, with its current place and its planned one."""
 
     at: Standing
     to: Checkpoint | None
-    """None to go on where it stands."""
+    """None to resume at its checkpoint."""
     shift: Shift
     owner: str | None
-    """Who is at work on it, and will be fenced off."""
+    """The live owner, which will be fenced off."""
     fence: int
     left: str = ""
-    """Why it would be left alone."""
+    """The reason why it would be left alone."""
     miscounts: bool = False
-    """Whether its total may then leave rows out or count them twice."""
+    """True if its total may then leave rows out or count them twice."""
 
     def __str__(self) -> str:
         if self.left:
@@ -66,9 +66,9 @@ class CursorMove:
         if self.to is None and self.owner is not None:
             return "rows since then are delivered again"
         if self.to is None and self.at.place.state is State.DONE:
-            return "its result is cleared, and made again from what is accumulated; rows that are left are read"
+            return "its result is cleared and made again from its accumulator; rows that are left are read"
         if self.to is not None and self.at.acc is not None and not self.to.cursor:
-            return f"{self.shift}; its total begins at nothing"
+            return f"{self.shift}; its total begins empty"
         return f"{self.shift}; {MISCOUNTS}" if self.miscounts else str(self.shift)
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,29 +84,31 @@ class CursorMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorPlan:
-    """What an act would do."""
+    """The partitions that an act would change, and how."""
 
     kind: str
     batch: str
     parts: tuple[CursorMove, ...]
     origin: dict[str, Any]
-    """What it goes by, for the journal."""
+    """The target of the act, for the journal."""
     beyond: int = 0
 
     @property
     def concerned(self) -> int:
-        """How many partitions would change."""
+        """The number of partitions that would change."""
         return sum(not each.left for each in self.parts)
 
 
 PARTS_SHOWN = 20
-COLUMNS = ("partition", "stands after", "would resume after", "so", "held by")
-FENCED = "Whoever holds a partition is fenced off: what is not committed yet is handled again."
+COLUMNS = ("partition", "is now after", "would resume after", "effect", "held by")
+FENCED = "The owner of a held partition is fenced off: rows it has not committed are handled again."
 
 
-def shown(plan: CursorPlan, question: str, perform: Callable[[Actor], ActResult], *, title: str = "",
-          warning: str = "") -> Preview:  # fmt: skip
-    """Return what a plan would do, to be shown and carried out."""
+def shown(
+    plan: CursorPlan, question: str, perform: Callable[[Actor, PreviewedItems | None], ActResult], *, title: str = "",
+    warning: str = "",
+) -> Preview:  # fmt: skip
+    """Return a plan as a preview that can be shown and carried out."""
     facts = {"act": plan.kind, "partitions": [each.as_dict() for each in plan.parts], **plan.origin}
     first = [dict(zip(COLUMNS, _row(each), strict=True)) for each in plan.parts[:PARTS_SHOWN]]
     held = any(each.owner is not None for each in plan.parts)
@@ -136,7 +138,7 @@ def spoken(at: Cursor | None, rows: int) -> dict[str, Any]:
 
 
 def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> CursorPlan:
-    """Return every partition, or one, before its first row."""
+    """Plan to set every partition, or one, before its first row."""
 
     def aim(at: Standing) -> tuple[Checkpoint, Shift]:
         return cursor.at_the_beginning(at), Shift(again=at.rows)
@@ -146,17 +148,16 @@ def to_beginning(store: Store, batch: Batch, partition: str | None = None) -> Cu
 
 def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys: Sequence[str], *,
               type_name: str | None = None, acc: Accumulated | None = None) -> CursorPlan:  # fmt: skip
-    """Return one partition after the row that a person names; where the scan has one only, it need not be named."""
+    """Plan to set one partition after the row that a person names; if the scan has only one, its name can be
+    omitted."""
     found = list(standings(store, batch, partition))
     if len(found) != 1:
-        raise UsageError(
-            f"{batch.name!r} has {len(found)} partitions: name the one that shall stand there; nothing was changed"
-        )
+        raise UsageError(f"{batch.name!r} has {len(found)} partitions: name the one to set; nothing was changed")
     like = next((each for each in (found[0].cursor, found[0].until, found[0].after) if each is not None), None)
     if like is None:
         raise UsageError(
-            f"partition {found[0].key!r} of {batch.name!r} has no cursor yet that would tell its kind: run it until "
-            "its first checkpoint, or import a state; nothing was changed"
+            f"partition {found[0].key!r} of {batch.name!r} has no cursor yet, so the kind of its cursor is unknown: "
+            "run it until its first checkpoint, or import a state; nothing was changed"
         )
     given = cursor_of(text, keys, like, type_name)
 
@@ -170,7 +171,8 @@ def to_cursor(store: Store, batch: Batch, partition: str | None, text: str, keys
 
 def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str | None = None, *,
              kind: str = RESET) -> CursorPlan:  # fmt: skip
-    """Return every partition, or one, as it stood when the state was exported. The partitions have to be the same."""
+    """Plan to set every partition, or one, to where it was when the state was exported. The partitions must be the
+    same."""
     state = state_document.read(data, name)
     state_document.check_source(state, source_of(batch), batch.name, name)
     state_document.check_key(state.partitions, name)
@@ -182,13 +184,13 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
         part = parts.get(canonical.key_text(at.key))
         if part is None or (part.after, part.until) != (_plain(at.after), _plain(at.until)):
             raise Refused(
-                f"{name} has no partition {at.key!r} with the same borders: its cursors belong to other ranges, so "
+                f"{name} has no partition {at.key!r} with the same borders: its cursors belong to other partitions; "
                 "nothing was changed"
             )
         if part.identity != identity_of(at):
             raise Refused(
-                f"{name} was exported when that source held something else: its cursors mean nothing in it now, so "
-                "nothing was changed"
+                f"{name} was exported when the source held something else: its cursors have no meaning in the source "
+                "now; nothing was changed"
             )
         to = part.checkpoint_for(at.n)
         return to, cursor.difference(at, to)
@@ -198,7 +200,7 @@ def to_state(store: Store, batch: Batch, data: bytes, name: str, partition: str 
 
 
 def to_same(store: Store, batch: Batch, partition: str | None = None) -> CursorPlan:
-    """Return every partition that somebody holds, or one, taken from its owner: it goes on where it stands."""
+    """Plan to take every held partition, or one, from its owner; it resumes at its checkpoint."""
     plan = _plan(store, batch, partition, BROKEN, lambda _: (None, Shift()), {})
     chunks = store.chunks(batch.id)
     parts = (each if is_held(chunks, each.at) else replace(each, left=NOBODY) for each in plan.parts)
@@ -224,7 +226,7 @@ def _plan(store: Store, batch: Batch, partition: str | None, kind: str, aim: Aim
 
 
 def owner_of(chunk: Chunk, now: float) -> str | None:
-    """Return who is at work on a chunk, in short; None where nobody is."""
+    """Return the live owner of a chunk, in short; None if there is none."""
     return owners.short(chunk.owner) if chunk.owner is not None and owners.is_live(chunk, now) else None
 
 
@@ -236,12 +238,12 @@ def _plain(at: Cursor | None) -> Any:
 
 
 def carry_out(store: Store, batch: Batch, plan: CursorPlan, by: Actor) -> ActResult:
-    """Write what was planned. A partition that moved to another state since is left alone."""
+    """Carry out a plan. A partition that has changed its state since is left alone."""
     lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
 
     def decide(each: CursorMove) -> Change | str:
-        if each.left:  # nobody was asked about it
+        if each.left:  # it was not in the question that was confirmed
             return each.left
         item = lookup.item_of(store, batch, each.at.n)
         now = standing_of(store, batch, item) if item is not None else None
@@ -261,7 +263,7 @@ def _decide(plan: CursorPlan, each: CursorMove, now: Standing, by: Actor, held: 
 
 
 def is_held(chunks: Sequence[Chunk], at: Standing) -> bool:
-    """Return whether somebody has the partition, be it that his lease is over."""
+    """Return whether the partition has an owner, even one whose lease has expired."""
     return at.place.state is State.PENDING and chunk_of(chunks, at.n).owner is not None
 
 
@@ -274,7 +276,7 @@ FRESH = "it resumes at its checkpoint anyway"
 
 
 def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> CursorPlan:
-    """Return what a reset would do: resume where each stands, or from its first row."""
+    """Plan a reset: each partition resumes at its checkpoint, or begins again at its first row."""
     if from_start:
         return to_beginning(store, batch, partition)
     lifecycle.check_goes_on(store, batch)
@@ -289,8 +291,8 @@ def plan_retry(store: Store, batch: Batch, partition: str | None = None, *, from
 
 
 def retry(store: Store, batch: Batch, plan: CursorPlan, by: Actor, *, named: bool) -> ActResult:
-    """Let partitions resume at their checkpoints: attempts at 0, the result cleared, an owner at work fenced off. One
-    that is done is left alone unless it is named."""
+    """Let partitions resume at their checkpoints: attempts at 0, the result cleared, a live owner fenced off. A
+    partition that is done is left alone unless it is named."""
     lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
     decided = (_decide_retry(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named) for turn in plan.parts)
@@ -306,9 +308,11 @@ def _decide_retry(at: Standing, chunk: Chunk, reason: str, *, named: bool) -> Ch
     return FRESH if isinstance(decided, str) else decided
 
 
-def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes | None) -> ActResult:
-    """Settle a partition by hand: done with the result that a person gives, or without one skipped. It counts as it is
-    given: no further row of the partition is read."""
+def settle(
+    store: Store, batch: Batch, by: Actor, partition: str, result: bytes | None, shown: PreviewedItems | None = None
+) -> ActResult:
+    """Settle a partition by hand: done with the result that a person gives, or skipped without one. The result counts
+    as given: no further row of the partition is read."""
     lifecycle.check_open(store, batch)
     item = lookup.item_named(store, batch, partition)
     if not is_partition(store, batch, item):
@@ -316,6 +320,8 @@ def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes 
     if item.place.state not in (State.DEAD, State.PENDING):
         left = ((f"{item.place.state} already", 1),)
         return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=left, noun=PARTITION)
+    if shown is not None and not shown.has(item.n, _settled_alike(item.place)):
+        return ActResult(kind=RESOLVED, batch=batch.name, changed=0, left_alone=((MEANWHILE, 1),), noun=PARTITION)
     if item.place.state is State.PENDING:
         item = _taken_out(store, batch, by, item)
         if item.place.state is not State.DEAD:
@@ -337,11 +343,11 @@ def settle(store: Store, batch: Batch, by: Actor, partition: str, result: bytes 
 
 
 def preview_retry(store: Store, batch: Batch, partition: str | None = None, *, from_start: bool = False) -> Preview:
-    """Return what a reset would do: resume where each stands, or from its first row. Nothing is changed."""
+    """Return what `plan_retry` plans, as a preview. Nothing is changed."""
     plan = plan_retry(store, batch, partition, from_start=from_start)
     named = partition is not None
 
-    def perform(by: Actor) -> ActResult:
+    def perform(by: Actor, _: PreviewedItems | None) -> ActResult:
         return carry_out(store, batch, plan, by) if from_start else retry(store, batch, plan, by, named=named)
 
     again = "Every row up to the checkpoint would be handled again:"
@@ -362,25 +368,37 @@ def preview_settle(store: Store, batch: Batch, partition: str, result: bytes | N
         batch=batch.name, keys="act batch partition state rows", items=1, counts={}, facts=facts,
         titles=(
             f"partition {partition} of {batch.name} ({at.place.state}) would count as {fate}.",
-            f"It stands {partition_in_words(at)}; no further row of it would be read.",
+            f"It is {partition_in_words(at)}; no further row of it would be read.",
         ),
         warning="" if result is None else unlike(at, result), question=f"Settle partition {partition} of {batch.name}",
-        perform=lambda by: settle(store, batch, by, partition, result),
+        perform=lambda by, only: settle(store, batch, by, partition, result, only), previewed=_previewed(at),
     )  # fmt: skip
 
 
+def _previewed(at: Standing) -> PreviewedItems:
+    only = PreviewedItems()
+    only.add(at.n, _settled_alike(at.place))
+    return only
+
+
+def _settled_alike(place: ItemState) -> Hashable:
+    """Return the facts that must not change between the preview and the act: all of them if the partition is dead, but
+    only state and epoch while it runs."""
+    return place if place.state is State.DEAD else (place.state, place.epoch)
+
+
 def check_unsettled(batch: Batch, state: State, partition: str) -> None:
-    """Refuse to settle by hand what is settled."""
+    """Refuse to settle a partition that is settled already."""
     if state not in (State.DEAD, State.PENDING):
         raise Refused(
-            f"partition {partition} of {batch.name!r} is {state} already: if that is not to stay, first "
+            f"partition {partition} of {batch.name!r} is already {state}: to change that, first run "
             f"`{command('reset', batch.name, partition)}`; nothing was changed"
         )
 
 
 def _taken_out(store: Store, batch: Batch, by: Actor, item: StoredItem) -> StoredItem:
-    """Bury a partition that would run again, and take it from whoever holds it: only what is dead is
-    settled by hand. A crash after that leaves a dead letter, and the same command again settles it."""
+    """Bury a pending partition and take it from its owner, because only a dead letter can be settled by hand. A crash
+    after that leaves a dead letter; running the same command again settles it."""
     place = move(item.place, Transition.BURY, stages=1, code=BY_HAND, reason=by.reason)
     change = Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=place)
     Acts(store, batch, by).write("buried", [change], seize=True, events=[item_dead(item.n, item.key, place)])
@@ -400,9 +418,9 @@ def check_result(data: bytes, what: str) -> bytes:
 
 
 def unlike(at: Standing, result: bytes) -> str:
-    """Return why a result may not be what `converge` expects, from what the partition accumulated; empty where it may
-    be."""
+    """Return why a result may not be what `converge` expects, judged by the partition's accumulator; empty if it
+    fits."""
     if at.acc is None:
         return ""
     mine, theirs = (type(canonical.decode_typed(each)).__name__ for each in (result, at.acc))
-    return "" if mine == theirs else f"what it has accumulated is a {theirs}, this is a {mine}: can converge take it?"
+    return "" if mine == theirs else f"the accumulator is a {theirs}, this result is a {mine}: can converge take it?"

@@ -1,6 +1,7 @@
-"""What the promises rest on, checked: library, settings, file system, permissions, space, clock, leftovers, leases.
+"""Checks of what the guarantees depend on: library, settings, file system, permissions, space, clock, leftovers,
+leases.
 
-Every check says what it saw, whether that is safe, and what to do about it. Nothing is changed.
+Every check reports what it saw, whether that is safe, and what to do about it. Nothing is changed.
 """
 
 import shlex
@@ -47,7 +48,7 @@ FILES_SEEN = 100_000
 
 
 class Level(StrEnum):
-    """How a check went."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -56,7 +57,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorCheck:
-    """One thing that was looked at."""
+    """One check, with its result and advice."""
 
     name: str
     level: Level
@@ -80,7 +81,7 @@ class Diagnosis(Plain):
 
 
 def examine(path: Path, *, folders: Sequence[Path] = (), wall: Callable[[], float] = time.time) -> Diagnosis:
-    """Check a store's file, its place, and what was left around it. `folders` are searched for leftovers, too."""
+    """Check a store's file, its folder, and the files left around it. `folders` are searched for leftovers as well."""
     checks = [check_library(), check_file_system(path), *check_permissions(path), check_space(path), *check_clock(wall)]
     checks += _look_inside(path, folders, wall) if _is_file(path) else [_no_store(path)]
     return Diagnosis(store=str(path), checks=tuple(checks))
@@ -91,23 +92,23 @@ def _is_file(path: Path) -> bool:
 
 
 def _no_store(path: Path) -> DoctorCheck:
-    """Check that a first run may make the file, and the folders above it."""
+    """Check that a first run may create the file, and the folders above it."""
     folder = _nearest_folder(path)
     if not access(folder, R_OK | W_OK | X_OK):
         advice = "run as the user that owns it, or name another store with --store or $HOLDFAST_STORE"
-        return _unsafe("store", f"{folder} may not be read and written by this user", advice)
-    return _ok("store", f"there is no store at {path} yet; the first run makes it")
+        return _unsafe("store", f"this user has no permission to read and write {folder}", advice)
+    return _ok("store", f"there is no store at {path} yet; the first run creates it")
 
 
 def _nearest_folder(path: Path) -> Path:
-    """Return where the store is, or will be: its folder, or the nearest one above that exists."""
+    """Return the folder of the store, or the nearest existing one above it."""
     return next(folder for folder in path.absolute().parents if filesystem.is_there(folder))
 
 
 def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
         store = SqliteStore(path)
-    except HoldfastError as error:  # it says what to do
+    except HoldfastError as error:  # its message says what to do
         yield _unsafe("store", str(error), "")
         return
     try:
@@ -118,7 +119,7 @@ def _look_inside(path: Path, folders: Sequence[Path], wall: Callable[[], float])
         yield check_leases(store, chunks, wall())
         yield check_leftovers([path.parent, *sink_folders(store), *folders], wall())
     except (HoldfastError, msgspec.DecodeError, TypeError, ValueError, LookupError) as error:
-        yield _unsafe("store", f"what it holds cannot be read: {error}", "restore a backup, or name another store")
+        yield _unsafe("store", f"its content cannot be read: {error}", "restore a backup, or name another store")
     finally:
         store.close()
 
@@ -136,34 +137,34 @@ def _unsafe(name: str, message: str, advice: str) -> DoctorCheck:
 
 
 def check_library() -> DoctorCheck:
-    """SQLite before 3.51.3 can corrupt a write-ahead log."""
+    """Check the version of SQLite: before 3.51.3 it can corrupt a write-ahead log."""
     version = apsw.sqlite_lib_version()
     if tuple(map(int, version.split("."))) < SAFE_SQLITE:
-        advice = "install apsw from its wheel, which brings a SQLite of its own"
+        advice = "install apsw from its wheel, which includes its own SQLite"
         return _unsafe("sqlite", f"SQLite {version} can corrupt a write-ahead log", advice)
     return _ok("sqlite", f"SQLite {version}")
 
 
 def check_file_system(path: Path, kind_of: Callable[[Path], str] = filesystem.kind_of) -> DoctorCheck:
-    """Check the file system: a write-ahead log needs memory that processes share, and a disk that outlives them."""
+    """Check the file system: a write-ahead log needs memory shared between processes, and a disk that outlives them."""
     kind = kind_of(path)
     name = "file system"
     if filesystem.is_network(kind):
         advice = "put the store on a local disk, with --store or $HOLDFAST_STORE"
-        return _unsafe(name, f"{kind}: a write-ahead log is not safe on a network", advice)
+        return _unsafe(name, f"{kind}: a write-ahead log is not safe on a network file system", advice)
     if kind in ("tmpfs", "ramfs"):
         return _warn(
             name,
-            f"{kind}: the store is in memory and ends with the machine",
+            f"{kind}: the store is in memory, and is lost when the machine restarts",
             "put the store on a disk if it must survive a restart",
         )
     if kind == "unknown":
-        return _warn(name, "its kind cannot be told here", "make sure that it is a local disk, not a network share")
+        return _warn(name, "its kind cannot be determined", "make sure that it is a local disk, not a network share")
     return _ok(name, kind)
 
 
 def check_permissions(path: Path) -> Iterator[DoctorCheck]:
-    """State files are for their user alone, and nobody else may replace them."""
+    """Check that only their user can read the state files, and only their user can replace them."""
     name = "permissions"
     wrong = False
     real = filesystem.behind(path)
@@ -180,7 +181,7 @@ def check_permissions(path: Path) -> Iterator[DoctorCheck]:
             wrong = True
             yield _warn(
                 name,
-                f"{file} belongs to user number {info.st_uid}, you are {geteuid()}",
+                f"{file} belongs to user id {info.st_uid}, and you are {geteuid()}",
                 "run as the user that owns the store",
             )
     folders = {_nearest_folder(path), _nearest_folder(real)}
@@ -193,11 +194,11 @@ def check_permissions(path: Path) -> Iterator[DoctorCheck]:
                 name, f"{folder} has mode {mode:04o}: others can replace the files in it", f"chmod go-w {folder}"
             )
     if not wrong and all(access(folder, X_OK) for folder in folders):
-        yield _ok(name, "only you can read the state files, only you can replace them")
+        yield _ok(name, "only you can read and replace the state files")
 
 
 def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) -> DoctorCheck:
-    """Return a full disk loses nothing, and stops everything."""
+    """Check the free space: a full disk loses nothing, but stops every run."""
     free = usage(_nearest_folder(filesystem.behind(path))).free
     level = Level.UNSAFE if free < FREE_UNSAFE else Level.WARN if free < FREE_WARN else Level.OK
     return DoctorCheck(
@@ -209,24 +210,24 @@ def check_space(path: Path, usage: Callable[[Path], Any] = shutil.disk_usage) ->
 
 
 def check_clock(wall: Callable[[], float] = time.time, pause: float = 0.05) -> Iterator[DoctorCheck]:
-    """Leases and waits are judged by the wall clock: it has to be near the truth, and to move evenly."""
+    """Check the wall clock, which decides leases and waits: it must be roughly right, and move evenly."""
     before = (wall(), time.monotonic())
     time.sleep(pause)
     drift = (wall() - before[0]) - (time.monotonic() - before[1])
     if before[0] < 1_735_689_600:
-        yield _unsafe("clock", "it stands before 2025", "set the clock, or wait until it is set")
+        yield _unsafe("clock", "it shows a time before 2025", "set the clock, or wait until it is set")
     elif abs(drift) > 0.05:
         yield _warn(
             "clock",
             f"it jumped by {drift:+.3f} s while it was watched",
-            "find out what sets it; time should be slewed, not stepped",
+            "find out what sets it: the clock should be slewed, not stepped",
         )
     else:
         yield _ok("clock", "it moves evenly")
 
 
 def check_times(chunks: Iterable[Chunk], now: float) -> DoctorCheck:
-    """Entries from the future mean that the clock was ahead, or was set back since."""
+    """Check for entries from the future: the clock was ahead then, or was set back since."""
     ahead = max((chunk.touched_at for chunk in chunks), default=now) - now
     level = Level.UNSAFE if ahead > SKEW_UNSAFE else Level.WARN if ahead > SKEW_WARN else Level.OK
     if level is Level.OK:
@@ -235,12 +236,12 @@ def check_times(chunks: Iterable[Chunk], now: float) -> DoctorCheck:
         name="stored times",
         level=level,
         message=f"the last progress is {in_words(ahead)} in the future",
-        advice="compare this clock with a time server; a lease seems longer or shorter than it is",
+        advice="compare this clock with a time server: a wrong clock makes leases too long or too short",
     )
 
 
 def check_content(path: Path) -> Iterator[DoctorCheck]:
-    """Yield the file of a store: how it is written, whether its pages are sound, whether it was set back."""
+    """Check the file of a store: its settings, whether its pages are sound, and whether it was set back."""
     file = SqliteFile(path)
     try:
         yield check_settings(file.settings())
@@ -252,20 +253,20 @@ def check_content(path: Path) -> Iterator[DoctorCheck]:
     if wrong:
         yield _unsafe("pages", f"{path} is damaged: {'; '.join(wrong)}", "restore a backup, or name another store")
     else:
-        yield _ok("pages", "tables and indexes are sound; `holdfast audit verify` checks what stands in them")
+        yield _ok("pages", "tables and indexes are sound; `holdfast audit verify` checks their content")
     yield check_history(set_back)
 
 
 def check_history(set_back: SetBack | None) -> DoctorCheck:
-    """Return a file that knows less than the note beside it is an older one, or has lost its log."""
+    """Check whether the file was set back: it then has fewer entries than the note beside it says."""
     if set_back is None:
         return _ok("history", "the file was never set back")
-    advice = "a backup was put back, or the write-ahead log was lost; what is missing is done again by the next run"
+    advice = "a backup was restored, or the write-ahead log was lost; the next run does the missing work again"
     return _warn("history", status.set_back_words(set_back), advice)
 
 
 def check_settings(settings: dict[str, Any]) -> DoctorCheck:
-    """Return what a commit's durability rests on."""
+    """Check the settings that the durability of a commit depends on."""
     wanted = {name: {"full": 2, "memory": 2}.get(value, value) for name, value in SETTINGS.items()}
     wanted["journal_mode"] = "wal"
     wrong = [
@@ -274,25 +275,25 @@ def check_settings(settings: dict[str, Any]) -> DoctorCheck:
         if settings.get(name) != value
     ]
     if wrong:
-        return _unsafe("settings", ", ".join(wrong), "tell the maintainers: this must not be")
+        return _unsafe("settings", ", ".join(wrong), "this is a bug in Holdfast: please report it")
     return _ok("settings", "write-ahead log, every commit synced")
 
 
 def check_wal(path: Path) -> DoctorCheck:
-    """Return a write-ahead log that keeps growing is held open by a reader that never ends."""
+    """Check the write-ahead log: if it keeps growing, a reader that never ends holds it open."""
     wal = Path(f"{filesystem.behind(path)}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     if size > WAL_WARN:
         return _warn(
             "write-ahead log",
-            f"it has {size / MIB:,.0f} MiB",
-            f"a process reads without end and keeps it from shrinking: see `fuser {path}`",
+            f"it has grown to {size / MIB:,.0f} MiB",
+            f"a process that keeps reading prevents it from shrinking: find it with `fuser {path}`",
         )
     return _ok("write-ahead log", f"{size / MIB:,.1f} MiB")
 
 
 def check_leases(store: Store, found: Sequence[Chunk], now: float) -> DoctorCheck:
-    """Leases that nobody lives behind, and items that nobody has looked at for long."""
+    """Check for leases whose owner is gone, and for items without progress for long."""
     stale = [chunk for chunk in found if chunk.owner is not None and chunk.pending and not owners.is_live(chunk, now)]
     of_batch: dict[BatchId, list[Chunk]] = {}
     for chunk in found:
@@ -302,7 +303,7 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> DoctorChec
         for batch in store.batches()
         if batch.id in of_batch
     )
-    judged = "" if store.capabilities.one_clock else ", as their owners' clocks tell"
+    judged = "" if store.capabilities.one_clock else ", by their owners' clocks"
     if stale or orphaned:
         parts = [f"{many(len(stale), 'chunk')} held by workers that are gone or overdue{judged}"] if stale else []
         parts += [f"{many(orphaned, 'item')} without progress for long (`holdfast orphans`)"] if orphaned else []
@@ -312,7 +313,7 @@ def check_leases(store: Store, found: Sequence[Chunk], now: float) -> DoctorChec
 
 
 def check_leftovers(folders: Iterable[Path], now: float) -> DoctorCheck:
-    """Temporary files that no run will ever complete. Staged outputs are not among them: a run adopts those."""
+    """Check for temporary files that no run will ever complete. Staged outputs do not count: a run adopts them."""
     found = sorted({str(path) for folder in folders for path in leftovers(folder, now)})
     if not found:
         return _ok("leftovers", "no old temporary files")
@@ -320,12 +321,12 @@ def check_leftovers(folders: Iterable[Path], now: float) -> DoctorCheck:
     return _warn(
         "leftovers",
         f"{len(found):,} old temporary files: {shown}",
-        "a crash left them; nothing needs them, they can be deleted",
+        "a crash left them; they are not needed and can be deleted",
     )
 
 
 def leftovers(folder: Path, now: float) -> Iterator[Path]:
-    """Old temporary files of ours in a folder, and in the hidden folder below it where outputs are staged."""
+    """Yield Holdfast's old temporary files in a folder, and in the hidden folder below it where outputs are staged."""
     for place in (folder, folder / names.FOLDER):
         if not place.is_dir():
             continue
@@ -338,7 +339,7 @@ def leftovers(folder: Path, now: float) -> Iterator[Path]:
 
 
 def sink_folders(store: Store) -> Iterator[Path]:
-    """Yield where the batches of a store write their files."""
+    """Yield the folders that the batches of a store write files to."""
     for batch in store.batches():
         for stage in canonical.decode(batch.definition)["stages"]:
             sink = stage.get("sink") if isinstance(stage, dict) else None
@@ -347,7 +348,7 @@ def sink_folders(store: Store) -> Iterator[Path]:
 
 
 def examine_bucket(url: str, *, wall: Callable[[], float] = time.time) -> Diagnosis:
-    """Check a bucket and the store in it. Nothing is changed: no store is made, and the probe is not repeated."""
+    """Check a bucket and the store in it. Nothing is changed: no store is created, and the probe is not repeated."""
     bucket = bucket_at(url)
     checks = [_library(url), *_permissions(bucket), *check_clock(wall), *_look(bucket, wall)]
     return Diagnosis(store=bucket.url, checks=tuple(checks))
@@ -361,27 +362,27 @@ def _library(url: str) -> DoctorCheck:
 
 
 def _permissions(bucket: Bucket) -> Iterator[DoctorCheck]:
-    """Of a directory, whether others on the host may read what is in it."""
+    """Check, for a directory, whether other users of the host can read its content."""
     if not isinstance(bucket, LocalBucket):
         return
     folder = bucket.url.removeprefix("file://")
     wide = open_to_others(Path(folder))
     if not wide:
-        yield DoctorCheck(name="permissions", level=Level.OK, message="only its user may read and write it")
+        yield DoctorCheck(name="permissions", level=Level.OK, message="only its owner can read and write it")
         return
-    message = f"others on this host may look into it: into {wide}, for example"
-    advice = f"payloads and outputs are in it: chmod -R go= {shlex.quote(folder)}"
+    message = f"other users of this host can read it: {wide}, for example"
+    advice = f"it holds payloads and outputs: chmod -R go= {shlex.quote(folder)}"
     yield DoctorCheck(name="permissions", level=Level.WARN, message=message, advice=advice)
 
 
 def _look(bucket: Bucket, wall: Callable[[], float]) -> Iterator[DoctorCheck]:
     try:
         if not bucket_root.is_store_there(bucket):
-            message = f"{bucket.url} can be read, and there is no store in it yet; the first run makes it"
+            message = f"{bucket.url} can be read, and there is no store in it yet; the first run creates it"
             yield DoctorCheck(name="store", level=Level.OK, message=message)
             return
         store = BucketStore(bucket)
-    except HoldfastError as error:  # it says what to do
+    except HoldfastError as error:  # its message says what to do
         yield DoctorCheck(name="store", level=Level.UNSAFE, message=str(error))
         return
     yield from _look_inside_bucket(store, wall)
@@ -393,7 +394,9 @@ def _look_inside_bucket(store: Store, wall: Callable[[], float]) -> Iterator[Doc
         chunks = [chunk for batch in batches for chunk in store.chunks(batch.id)]
         message = f"{len(batches):,} batches in {many(len(chunks), 'chunk')}; every document could be read"
         yield DoctorCheck(name="store", level=Level.OK, message=message)
-        message = "compare-and-swap was tried when the store was made; no budget and no events on it"
+        message = (
+            "compare-and-swap was tested when the store was created; budgets and events are not available on a bucket"
+        )
         yield DoctorCheck(name="capabilities", level=Level.OK, message=message)
         yield check_leases(store, chunks, wall())
     except HoldfastError as error:

@@ -1,8 +1,7 @@
-"""Rows as tables, CSV or Parquet: one column per field, found by a first reading of all rows.
+"""Export of a batch as JSON lines, CSV or Parquet. The columns of a table are found in a first pass over all rows.
 
-The fields of an output or payload become columns; what is nested in them is JSON text. In Parquet a column has the type
-of its values: truth values, whole numbers, floats, decimals, moments or texts. A column whose values are of different
-kinds is text, too.
+The fields of an output or payload become columns; nested values are JSON text. In Parquet a column has the type of its
+values: booleans, integers, floats, decimals, timestamps or text. A column with values of different kinds is text.
 """
 
 import csv
@@ -40,20 +39,20 @@ from holdfast.stores.base import Store, each_item, each_output
 Again = Callable[[], Iterable[dict[str, Any]]]
 COLUMNS = 16_384
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-"""What begins like this is a formula to some spreadsheet, or has the mark that we put before one."""
+"""Beginnings that some spreadsheet takes for a formula, and the apostrophe that `harmless` puts before one."""
 GROUP = 5_000
 COMMON_DIGITS, DECIMAL_DIGITS = 38, 76
-"""The most that a decimal in Parquet can have, for any reader and for some."""
+"""The most digits of a Parquet decimal: for every reader, and for some."""
 WHOLE_DIGITS = 19
-"""What a whole number of 64 bits may have."""
+"""The most digits of a 64-bit integer."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
-"""A moment as it is stored in an output: with its zone, and to the microsecond at most."""
+"""A timestamp as it is stored in an output: with its time zone, and to the microsecond at most."""
 OWN = frozenset({"key", "state", "stage", "code", "reason"})
-"""Columns of the item itself: a text in them stays a text, whatever it looks like."""
+"""Columns of the item itself: text in them stays text, even if it looks like a number or a timestamp."""
 
 
 class ColumnKind(IntEnum):
-    """What a column holds."""
+    """The kind of the values of a column."""
 
     NOTHING = 0
     TRUTH = 1
@@ -62,7 +61,7 @@ class ColumnKind(IntEnum):
     DECIMAL = 4
     MOMENT = 5
     LOCAL = 6
-    """A moment without a zone."""
+    """A timestamp without a time zone."""
     TEXT = 7
 
 
@@ -88,14 +87,14 @@ class ColumnType(NamedTuple):
         )
 
     def settled(self) -> "ColumnType":
-        """Return text where no Parquet type has so many digits."""
+        """Return this type, or text if no Parquet decimal has that many digits."""
         too_wide = self.kind is ColumnKind.DECIMAL and self.digits + self.scale > DECIMAL_DIGITS
         return ColumnType(ColumnKind.TEXT) if too_wide else self
 
 
 def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
-    """Write rows with a header line, UTF-8, and return how many. Unless `raw`, no text is a formula to a spreadsheet
-    or an order to a terminal."""
+    """Write rows with a header line, in UTF-8, and return how many. Unless `raw`, no text is a formula to a spreadsheet
+    or a control sequence to a terminal."""
     columns = table_columns(again())
     said = _as_it_is if raw else harmless
     writer = csv.writer(_Utf8(stream))
@@ -132,7 +131,7 @@ def write_parquet(stream: IO[bytes], again: Again) -> int:
                 data = {name: [_typed(row.get(name), each.kind) for row in group] for name, each in columns.items()}
                 table = pa.table(data, schema=schema)
             except (ValueError, TypeError) as error:
-                raise Conflict(f"the batch continued while it was exported ({error}): export it again") from None
+                raise Conflict(f"the batch changed while it was exported ({error}): export it again") from None
             writer.write_table(table)
             count += len(group)
     return count
@@ -148,7 +147,7 @@ def _arrow_type(pa: Any, column: ColumnType) -> Any:
 
 
 def pyarrow() -> tuple[Any, Any]:
-    """Return the library that writes Parquet, loaded when it is needed: it is an extra."""
+    """Return pyarrow and its Parquet module, imported on use because they are an extra."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -156,7 +155,7 @@ def pyarrow() -> tuple[Any, Any]:
 
 
 def table_columns(rows: Iterable[dict[str, Any]]) -> dict[str, ColumnType]:
-    """Return every column of some rows with its type, in the order in which they first occur."""
+    """Return every column with its type, in the order of first occurrence."""
     found: dict[str, ColumnType] = {}
     for row in map(flat, rows):
         for name, value in row.items():
@@ -169,7 +168,8 @@ def table_columns(rows: Iterable[dict[str, Any]]) -> dict[str, ColumnType]:
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the fields of its output or payload beside its own; a name that is taken gets a prefix."""
+    """Return a row with the fields of its output or payload next to its own; a field whose name is taken gets a
+    prefix."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if not isinstance(value, msgspec.Raw):
@@ -206,7 +206,7 @@ def _type(name: str, value: Any) -> ColumnType:
 
 
 def _exact(value: Any) -> Any:
-    """Return the number or the moment that a stored value stands for; any other value as it is."""
+    """Return the number or the timestamp that a stored value encodes; any other value unchanged."""
     if isinstance(value, str):
         if not MOMENT.fullmatch(value):
             return value
@@ -241,8 +241,8 @@ def _typed(value: Any, kind: ColumnKind) -> Any:
 
 
 def harmless(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula and that gives no order to a terminal: an
-    apostrophe before what begins like a formula, or with an apostrophe; control characters as escapes."""
+    """Return a text as a cell that is safe in spreadsheets and terminals: text that begins like a formula or with an
+    apostrophe gets an apostrophe before it, and control characters are escaped."""
     safe = printable(text) if "\r" not in text else printable(text.replace("\r\n", "\n"))
     return f"'{safe}" if text.startswith(FORMULA) else safe
 
@@ -264,7 +264,7 @@ def _text(value: Any) -> str:
 def _check_known(row: dict[str, Any], columns: dict[str, ColumnType]) -> None:
     if not row.keys() <= columns.keys():
         new = ", ".join(sorted(row.keys() - columns.keys()))
-        raise Conflict(f"the batch continued while it was exported, and brought a new column ({new}): export it again")
+        raise Conflict(f"the batch changed while it was exported and has a new column ({new}): export it again")
 
 
 def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -285,7 +285,7 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One finished item as it is exported; the output as the JSON bytes that are stored."""
+    """One finished item as it is exported, with its output as the stored JSON bytes."""
 
     key: Key
     number: int
@@ -294,7 +294,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSummary(Plain):
-    """What was exported."""
+    """The result of an export."""
 
     rows: int
     format: str
@@ -302,7 +302,7 @@ class ExportSummary(Plain):
 
 
 def results(store: Store, batch: Batch) -> Iterator[Exported]:
-    """Yield every item that is done, in order, with what the last stage made of it."""
+    """Yield every item that is done, in order, with the output of the last stage."""
     last = len(stage_names(batch)) - 1
     reader = OutputReader(sinks_of(batch))
     outputs = iter(each_output(store, batch.id, stage=last))
@@ -312,7 +312,7 @@ def results(store: Store, batch: Batch) -> Iterator[Exported]:
             output = next(outputs, None)
         if output is None or output.n != item.n:
             raise Refused(
-                f"item {item.key!r} is done and its output is gone: see `{command('audit verify', batch.name)}`"
+                f"item {item.key!r} is done, but its output is gone: run `{command('audit verify', batch.name)}`"
             )
         yield Exported(item.key, item.n, _read(reader, item, output))
 
@@ -337,8 +337,8 @@ def export(
     store: Store, batch: Batch, target: Path | IO[bytes], *, form: Format | None = None, state: State = State.DONE,
     raw: bool = False,
 ) -> ExportSummary:  # fmt: skip
-    """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written as it is, be it a
-    formula to a spreadsheet or an order to a terminal."""
+    """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written unchanged, even if
+    a spreadsheet takes it for a formula."""
     chosen = form if form is not None else _format_of(target)
     if chosen == "parquet":
         pyarrow()
@@ -386,7 +386,7 @@ def _format_of(target: Path | IO[bytes]) -> Format:
 
 @contextmanager
 def whole_or_absent(path: Path) -> Iterator[IO[bytes]]:
-    """A stream into a file that gets its name, or its new content, only when all of it is on the disk. A link is
+    """Open a stream to a file that gets its name, or its new content, only when all of it is on disk. A link is
     followed, and a file keeps its permissions. A FIFO or a terminal is written to directly."""
     with _in_words(path):
         found = _look(path)
@@ -436,15 +436,15 @@ def _given(stream: IO[bytes]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _in_words(place: Path) -> Iterator[None]:
-    """Say in words what keeps a place from being written. A broken pipe is left as it is: its reader has enough."""
+    """Turn an OSError from writing into an error that says what to do. A broken pipe passes: its reader has left."""
     try:
         yield
     except BrokenPipeError:
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{place.parent} does not exist: make it first") from None
+        raise UsageError(f"the folder {place.parent} does not exist: create it first") from None
     except PermissionError:
-        raise UsageError(f"{place} may not be written by this user: name another file") from None
+        raise UsageError(f"this user has no permission to write to {place}: name another file") from None
     except OSError as error:
         what = host_trouble(error) or f"{error.strerror or error}: name another file"
         raise StoreError(f"{place} could not be written: {what}, then write it again") from error

@@ -1,5 +1,5 @@
-"""Whether a source is still what it was when a scan of it began: asked before another row is read, and before a scan
-that is finished is called complete again."""
+"""The check that a source is still what it was when a scan of it began. It is made before another row is read, and
+before a finished scan is reported as complete again."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,19 +20,19 @@ from holdfast.stores.base import Store, each_item
 
 
 def refuse_changed(source: Readable, span: Span, what: str) -> None:
-    """Raise SourceChanged, with the difference, if a half-done scan would resume in something else."""
+    """Raise SourceChanged, with the difference, if a half-done scan would resume in a changed source."""
     if span.identity is None or not isinstance(source, Identified):
         return
     difference = source.changed(span.identity)
     if difference is not None:
         raise SourceChanged(
-            f"{what}: {source!r} is not what it was when the scan began: {difference}. Its checkpoints mean nothing in "
-            f"another file: put the old one back, or scan the new one under a new batch name{_corrected(source)}"
+            f"{what}: {source!r} changed after the scan began: {difference}. The checkpoints have no meaning in a "
+            f"changed file: put the old one back, or scan the new one under a new batch name{_corrected(source)}"
         )
 
 
 def _corrected(source: Readable) -> str:
-    """Return what to do where the file is the same but for rows that nobody has handled."""
+    """Return what to do if only rows that were not handled yet were changed."""
     if not isinstance(source, LineFile) or not source.can_be_sought:
         return ""
     return (
@@ -42,8 +42,8 @@ def _corrected(source: Readable) -> str:
 
 
 def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[str, ...]:
-    """Return the same for a whole batch, before anything is claimed. Of one that is finished, what was added is
-    told."""
+    """Check the source of a whole batch, before anything is claimed. For a finished batch, return a warning about added
+    rows."""
     span = _span_now(source, store, batch)
     if span is None or span.identity is None or batch.course is BatchMode.CANCELLED:
         return ()
@@ -53,13 +53,13 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
     found = _since(source, store, batch, span)
     if found.changed:
         states = rows_by_state(store.chunks(batch.id)).keys()
-        if states - {State.DEAD.value}:  # whoever redrove rows has corrected them in place
+        if states - {State.DEAD.value}:  # redriven rows were corrected in place
             return ()
         buried = f". If you corrected buried rows, redrive them first: {command('dead redrive', batch.name)}"
         dead = _dead_range(store, batch) if not states and _corrected(source) else ""
         raise SourceChanged(
-            f"batch {batch.name!r} is finished, and {source!r} is not what it was then: {found.changed}. What the "
-            "batch holds was made from the old one: put that back, or scan the new one under a batch name of its own "
+            f"batch {batch.name!r} is finished, and {source!r} has changed since: {found.changed}. The results of the "
+            "batch were made from the old one: put that back, or scan the new one under its own batch name "
             '(batch="NAME")'
             f"{buried if states else _redrive_first(batch, dead) if dead else ''}"
         )
@@ -75,17 +75,17 @@ def _redrive_first(batch: Batch, dead: str) -> str:
 
 
 def grown_by(source: Readable, batch: Batch, found: Since) -> str:
-    """Return what to know of a source that others added to."""
+    """Return the warning about a source that has grown."""
     way = "" if isinstance(source, LineFile) else "follow it (hf.Follow(…)), or "
     return (
-        f"{source!r} has grown by {many(found.more, found.noun)} since batch {batch.name!r} began: they are in none of "
-        f"its partitions; {way}scan it under a new batch name, to read them"
+        f"{source!r} has grown by {many(found.more, found.noun)} since batch {batch.name!r} began, and these are in "
+        f"none of its partitions; to read them, {way}scan it under a new batch name"
     )
 
 
 def _since(source: Readable, store: Store, batch: Batch, span: Span) -> Since:
-    """Return what became of the source of a finished scan. One of an older version, or of a source that cannot tell,
-    has nothing to compare with."""
+    """Return how the source of a finished scan has changed. A scan by an older version, or of a source without an
+    identity, has nothing to compare with."""
     assert span.identity is not None
     try:
         if isinstance(source, Identified):
@@ -104,8 +104,8 @@ def _dead_range(store: Store, batch: Batch) -> str:
 
 
 def _span_now(source: Readable, store: Store, batch: Batch) -> Span | None:
-    """Return the range whose identity is that of the source now, as the batch knows it: the first, unless corrections
-    were accepted since it ended. Then it is one that is open, or was when they were."""
+    """Return the partition with the latest identity of the source that the batch knows: the first, unless corrections
+    were accepted since it ended. Then it is one that is open, or was when they were accepted."""
     first = _first_span(store, batch)
     if first is None or first.identity is None or not isinstance(source, LineFile):
         return first
@@ -122,7 +122,7 @@ def _span_now(source: Readable, store: Store, batch: Batch) -> Span | None:
 
 
 def _first_span(store: Store, batch: Batch) -> Span | None:
-    """Return the first range: its identity is that of all."""
+    """Return the first partition: all have the same identity."""
     item = next(iter(store.items(batch.id, limit=1)), None)
     return span_of(item.payload) if item is not None and item.payload else None
 
@@ -133,21 +133,22 @@ def _has_open_ranges(store: Store, batch: Batch) -> bool:
 
 
 def grown(source: Readable, store: Store, batch: Batch) -> Iterator[str]:
-    """Yield what was appended to a file after it was divided into ranges that come to an end: no range has it."""
+    """Yield a warning if a file has grown since it was divided into partitions that end: no partition has the new
+    rows."""
     span = _span_now(source, store, batch)
     if span is None or span.until is None or not isinstance(span.identity, dict) or not isinstance(source, Identified):
         return
     try:
         changed, more = source.changed(span.identity), source.identity()["size"] - span.identity["size"]
     except (HoldfastError, KeyError, TypeError):
-        return  # it is gone, or has no size
+        return  # the file is gone, or has no size
     if more > 0 and changed is None:
         yield grown_by(source, batch, Since(more=more, noun="byte"))
 
 
 def accept_corrected(source: Readable, store: Store, batch: Batch, reason: str, actor: str) -> None:
-    """Let partitions that are not read to their end continue in the file as it is now; the journal keeps why. Dead
-    letters are left alone: redrive them before."""
+    """Let unfinished partitions continue in the file as it is now; the journal keeps the reason. Dead letters are left
+    alone: redrive them first."""
     if not isinstance(source, LineFile) or not source.can_be_sought:
         return
     parts = [at for at in standings(store, batch) if isinstance(identity_of(at), dict)]
@@ -160,8 +161,8 @@ def accept_corrected(source: Readable, store: Store, batch: Batch, reason: str, 
         raise SourceChanged(_moved(source, batch, waiting, more))
     if (beside := source.changed_beside(known, [_left(source, at) for at in waiting])) is not None:
         raise SourceChanged(
-            f"batch {batch.name!r}: {source!r} is not what it was when the scan began: {beside}, and the rows there "
-            "were handled already. Put the old file back, or scan the new one under a batch name of its own "
+            f"batch {batch.name!r}: {source!r} changed after the scan began: {beside}, and the rows there were already "
+            "handled. Put the old file back, or scan the new one under its own batch name "
             '(batch="NAME")'
         )
     changes = [_renewed(at, now, more, reason) for at in waiting]
@@ -169,13 +170,13 @@ def accept_corrected(source: Readable, store: Store, batch: Batch, reason: str, 
 
 
 def _left(source: LineFile, at: Standing) -> tuple[int, int | None]:
-    """From which byte to which a partition is left to read."""
+    """Return the first and the last byte that a partition has left to read."""
     begin = source.byte_after(at.cursor if at.cursor is not None else at.after)
     return begin, at.until.value if at.until is not None and at.until.kind == "byte" else None
 
 
 def _renewed(at: Standing, now: dict[str, object], more: int, reason: str) -> Change:
-    """Return a partition that resumes at its checkpoint, in the file as it is now."""
+    """Return the change that lets a partition resume at its checkpoint, in the file as it is now."""
     plain = canonical.decode(at.payload)
     until = at.until
     if until is not None and until.kind == "byte" and more:
@@ -189,8 +190,9 @@ def _renewed(at: Standing, now: dict[str, object], more: int, reason: str) -> Ch
 def _moved(source: LineFile, batch: Batch, waiting: list[Standing], more: int) -> str:
     keys = ", ".join(canonical.key_text(at.key) for at in waiting)
     return (
-        f"batch {batch.name!r}: {source!r} has {many(abs(more), 'byte')} {'more' if more > 0 else 'less'} than when "
-        f"the scan began, and partition {keys} is followed by others, whose borders are bytes of the old file: correct "
-        "the row so that it takes as many bytes as before (spaces fill it up), put the old file back, or scan the new "
-        'one under a batch name of its own (batch="NAME")'
+        f"batch {batch.name!r}: {source!r} has {many(abs(more), 'byte')} {'more' if more > 0 else 'fewer'} than when "
+        f"the scan began, and partition {keys} is followed by others, whose borders are byte positions in the old "
+        "file: correct the row so that it has as many bytes as before (pad it with spaces), put the old file back, or "
+        "scan the new "
+        'one under its own batch name (batch="NAME")'
     )

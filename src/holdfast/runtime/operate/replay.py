@@ -1,7 +1,7 @@
-"""The items and chunks of one ingested group, replayed from the journal: what the store should say about each of them.
+"""The items and chunks of one ingested group, replayed from the journal: the state that the store should hold for each.
 
-A group is what one `ingested` entry admitted; every chunk that was ever cut from it lies inside its range. So one
-group at a time is all that has to be in memory.
+A group is the items that one `ingested` entry admitted; every chunk cut from it lies inside its range. So only one
+group at a time has to be in memory.
 """
 
 from array import array
@@ -22,7 +22,7 @@ UNKNOWN = 0xFFFFFFFF
 
 
 class ReplayedChunk(msgspec.Struct):
-    """Who has a chunk, of which items, and since when it may be claimed."""
+    """A chunk as the journal has it: its items, its owner, and when it may be claimed."""
 
     lo: int
     hi: int
@@ -35,20 +35,20 @@ class ReplayedChunk(msgspec.Struct):
 
 
 class Trouble(msgspec.Struct):
-    """What an item met at its stage."""
+    """The failures and waits of an item at its stage."""
 
     attempt: int = 0
     due: float = 0.0
     said: tuple[str, str] | None = ("", "")
-    """The code, and the reason in words; None where the journal does not tell."""
+    """The code, and the reason in words; None if the journal does not have them."""
     requeues: int = 0
     spent: int | None = 0
-    """None where the journal does not tell it from what rows of a range cost."""
+    """None if the journal does not separate it from the cost of the partition's rows."""
     deferred: float | None = 0.0
-    """None where an older version wrote the entry."""
+    """None if an older version wrote the entry."""
     used: float = 0.0
     wait: float | None = 0.0
-    """None where an older version wrote the entry."""
+    """None if an older version wrote the entry."""
 
 
 CLEAN = Trouble()
@@ -72,7 +72,7 @@ class Projection:
             self._state[n - self.lo] = DEAD
             self._trouble[n - self.lo] = Trouble(said=None)
         self.positions: dict[int, journal.Position] = {}
-        """How far the items have been read that are ranges of a source."""
+        """For items that are partitions of a source: how far each has been read."""
         self._totals: dict[int, Counts] = {}
         self._standing = {group.chunk: ReplayedChunk(group.lo, group.hi)}
         self._kind = group.kind
@@ -80,7 +80,7 @@ class Projection:
     # -- replaying ----------------------------------------------------------------------------------------------
 
     def replay(self, header: journal.Header, body: journal.Body) -> None:
-        """Take in one entry of a chunk's chain; entries come in their order, a parent's before its child's."""
+        """Replay one entry of a chunk's chain; entries come in order, a parent's before its child's."""
         standing = self._standing[header.chain]
         fence, standing.fence = standing.fence, header.fence
         if isinstance(body, journal.Claimed):
@@ -149,7 +149,7 @@ class Projection:
             self._epoch[at] = attempt.epoch + 1
         elif attempt.outcome in ("skip", "bury"):
             self._state[at] = SKIPPED if attempt.outcome == "skip" else DEAD
-            if attempt.attempt == 0 and attempt.to_stage < attempt.stage:  # it went back, too often
+            if attempt.attempt == 0 and attempt.to_stage < attempt.stage:  # it was rewound too often
                 self._stage[at], self._epoch[at] = attempt.to_stage, attempt.epoch + 1
 
     def _moved(self, moved: journal.Moved) -> None:
@@ -158,7 +158,7 @@ class Projection:
         here = (self._stage[at], self._epoch[at])
         if moved.after != State.PENDING and moved.epoch == self._epoch[at]:
             self._trouble[at] = msgspec.structs.replace(before, said=None)
-        elif moved.before == moved.after and here == (moved.stage_after, moved.epoch):  # sent on its way again
+        elif moved.before == moved.after and here == (moved.stage_after, moved.epoch):  # requeued
             self._trouble[at] = Trouble(before.attempt, said=None, requeues=before.requeues + 1, spent=before.spent,
                                         deferred=before.deferred)  # fmt: skip
         else:
@@ -194,15 +194,15 @@ class Projection:
         return bytes(self._payload[_span(n - self.lo)])
 
     def output_digest(self, n: ItemNo, stage: int) -> tuple[int, bytes] | None:
-        """(epoch, digest) of the last output at a stage; None where the journal has none, epoch -1 where it cannot
-        be checked any more."""
+        """Return (epoch, digest) of the last output at a stage: None if the journal has none, epoch -1 if the digest
+        can no longer be checked."""
         if stage not in self._made_in or not self._made_in[stage][n - self.lo]:
             return None
         made_in = self._made_in[stage][n - self.lo]
         return (-1 if made_in == UNKNOWN else made_in - 1), bytes(self._digests[stage][_span(n - self.lo)])
 
     def outputs(self, n: ItemNo) -> list[int]:
-        """Return the stages at which the journal knows an output of the item."""
+        """Return the stages for which the journal has an output of the item."""
         return [stage for stage, made_in in self._made_in.items() if made_in[n - self.lo]]
 
     def difference(self, item: StoredItem) -> str | None:
@@ -217,7 +217,7 @@ class Projection:
         deferred = place.deferred if trouble.deferred is not None else None
         wait = place.wait if trouble.wait is not None else None
         held = Trouble(place.attempt, place.due, said, place.requeues, spent, deferred, place.used, wait)
-        if place.state is not State.PENDING:  # it waits no more, whatever it had waited for
+        if place.state is not State.PENDING:  # a settled item no longer waits
             held.due, held.wait = place.due or trouble.due, held.wait or trouble.wait
         return _trouble_words(held, trouble) if trouble != held else None
 
@@ -250,13 +250,13 @@ class Projection:
 
 
 def _after(before: Trouble, attempt: journal.Attempted, cost: int) -> Trouble:
-    """Return the trouble of an item after one more attempt; the one numbered 0 is none, but finds that an output was
+    """Return the trouble of an item after one more attempt. Number 0 is not an attempt: it records that an output was
     lost."""
     if attempt.outcome == "rewind":
         return Trouble(said=("", attempt.message))
     if attempt.attempt == 0:
         went_back = attempt.to_stage < attempt.stage
-        held = CLEAN if went_back else before  # files of the first format buried such an item where it stood
+        held = CLEAN if went_back else before  # the first file format buried such an item at its current stage
         said = ("rewound_too_often", attempt.message)
         return msgspec.structs.replace(held, said=said)
     count = attempt.attempt if attempt.outcome in ("retry", "bury") else before.attempt
@@ -281,7 +281,7 @@ def _trouble_words(held: Trouble, told: Trouble) -> str:
     return _differences(
         ("it has had", _count(held.attempt, "attempt"), _count(told.attempt, "attempt")),
         ("it is due", _due(held.due), _due(told.due)),
-        ("it says", _told(held.said), _told(told.said)),
+        ("its error is", _told(held.said), _told(told.said)),
         ("it was requeued", _count(held.requeues, "time"), _count(told.requeues, "time")),
         ("its stage has cost", _money(held.spent), _money(told.spent)),
         ("it was deferred for", _seconds(held.deferred), _seconds(told.deferred)),
@@ -295,7 +295,7 @@ def _standing_words(held: ReplayedChunk, told: ReplayedChunk) -> str:
     return _differences(
         ("it covers", f"items {held.lo} to {held.hi - 1}", f"items {told.lo} to {told.hi - 1}"),
         ("its fence is", str(held.fence), str(told.fence)),
-        ("it is held by", held.owner or "nobody", told.owner or "nobody"),
+        ("it is held by", held.owner or "no owner", told.owner or "no owner"),
         ("it is due", _due(held.due), _due(told.due)),
         ("since its grant it has had", _count(held.version, "commit"), _count(told.version, "commit")),
     )
@@ -323,7 +323,7 @@ def _due(at: float) -> str:
 
 
 def moment(at: float) -> str:
-    """Write a time to the microsecond, so that two times that differ hardly ever read alike."""
+    """Return a time to the microsecond, so that two different times almost never read alike."""
     try:
         return datetime.fromtimestamp(at, UTC).isoformat(sep=" ")
     except (OverflowError, OSError, ValueError):  # a damaged number

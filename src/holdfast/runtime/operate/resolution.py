@@ -1,7 +1,8 @@
-"""Announcing orphans: events and one journal entry for what a look finds, once for each time an item gets stuck.
+"""Orphans: announce them, resolve them, and lift the blame of dead owners.
 
-Items of a chunk get stuck together, so they are announced together: the first few of a group with an event of their
-own, the others with one event for all. A group is told by chunk, kind and the moment since which nothing happened.
+An item is announced once each time it gets stuck, with events and a journal entry. Items of a chunk get stuck together,
+so they are announced together: the first few of a group with an event each, the others with one event for all. A group
+is identified by its chunk, its kind and the time of its last progress.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ from holdfast.core.journal import LIFTED
 from holdfast.core.limits import FOUND_EACH, FOUND_GROUPS
 from holdfast.core.model import Batch, Change, Chunk, Event, ItemNo, ItemState, State
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Actor, ActResult, Acts, Preview, grouped
+from holdfast.runtime.acts import MEANWHILE, Actor, ActResult, Acts, Preview, PreviewedItems, grouped
 from holdfast.runtime.journal import forward
 from holdfast.runtime.report import lifecycle, orphans, reconcile
 from holdfast.runtime.report.orphans import Orphan, OrphanFinder, find
@@ -35,22 +36,22 @@ Group = tuple[int, str, float]
 
 @dataclass(slots=True)
 class OrphanCounts:
-    """What one look at a batch found."""
+    """The orphans of a batch, counted."""
 
     total: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     first: list[Orphan] = field(default_factory=list)
-    """As many as were asked for."""
+    """The first orphans, up to the limit."""
     new: dict[Group, list[Orphan]] = field(default_factory=dict)
     """Groups that were not announced before, with their first items."""
     sizes: Counter[Group] = field(default_factory=Counter)
 
 
 def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> OrphanCounts:
-    """Count what is stuck, keep the first, and see what of it is news."""
+    """Count the orphans, keep the first, and find the groups that were not announced yet."""
     seen, told = OrphanCounts(), None
     for orphan in find(store, batch):
-        told = set(_told(store, batch)) if told is None else told  # most batches have none: then it is not read
+        told = set(_told(store, batch)) if told is None else told  # read for the first orphan: most batches have none
         seen.total += 1
         seen.kinds[orphan.kind.value] += 1
         if len(seen.first) < limit:
@@ -69,12 +70,12 @@ def look_for_orphans(store: Store, batch: Batch, *, limit: int) -> OrphanCounts:
 
 
 def announce(store: Store, batch: Batch, seen: OrphanCounts, *, actor: str) -> bool:
-    """Write down what is new, with its events, in one commit; says whether there was any."""
+    """Record the new groups with their events in one commit; return whether there were any."""
     if not seen.new:
         return False
     note = {"groups": [[*group, seen.sizes[group]] for group in seen.new]}
     many = sum(seen.sizes.values())
-    body = journal.Acted(reason=f"{many} found without progress", note=canonical.encode(note))
+    body = journal.Acted(reason=f"{many} items found without progress", note=canonical.encode(note))
     return store.amend(
         batch.id, to_note(KIND, journal.encode_body(body), once=True, events=tuple(_found_events(seen))), actor=actor
     ).written
@@ -97,9 +98,9 @@ def _found_events(seen: OrphanCounts) -> Iterator[Event]:
 
 
 KINDS = {Strategy.REQUEUE: "requeued", Strategy.FAIL: "marked_failed", Strategy.REVIEW: "sent_to_review"}
-"""How the entry is called that says so."""
+"""The kind of the journal entry for each strategy."""
 BURIED = "buried"
-"""And the one of an item that was to be requeued once too often."""
+"""The kind of the entry for an item that was requeued too often."""
 LETTER = "a dead letter: see `holdfast dead`"
 FIRST_KEYS = 5
 RESOLVE_KEYS = "batch strategy requeued buried in_flight never_begun owners first left_alone warning items"
@@ -111,7 +112,9 @@ def check_strategy(text: str) -> Strategy:
         return Strategy(text)
     except ValueError:
         known = ", ".join(strategy.value for strategy in Strategy)
-        raise UsageError(f"there is no strategy {text!r} for orphans: there is {known}; nothing was changed") from None
+        raise UsageError(
+            f"there is no strategy {text!r} for orphans, use one of {known}; nothing was changed"
+        ) from None
 
 
 def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Sequence[str] | None = None) -> Preview:
@@ -119,13 +122,14 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
     counts, left = Counter[State](), Counter[str]()
     owners: dict[str, None] = {}
     first: list[str] = []
-    held = untouched = 0
+    held, untouched, chosen = 0, 0, PreviewedItems()
     for orphan in _chosen(store, batch, items, left):
         place = _decide(batch, orphan, strategy, "…")
         if isinstance(place, str):
             left[place] += 1
             continue
         counts[place.state] += 1
+        chosen.add(orphan.n, orphan.place)
         untouched += not orphan.was_begun
         if orphan.is_held:
             held += 1
@@ -135,7 +139,8 @@ def preview_resolution(store: Store, batch: Batch, strategy: Strategy, items: Se
     warning = lifecycle.end_in_the_way(store, batch) if counts[State.PENDING] else ""
     told = {"requeued": counts[State.PENDING], "buried": counts[State.DEAD], "never_begun": untouched}
     shown = _preview(batch, strategy, told, held, tuple(owners), tuple(first), left, warning)
-    return replace(shown, perform=lambda by: resolve_orphans(store, batch, by, strategy, items))
+    return replace(shown, previewed=chosen, perform=lambda by, only: resolve_orphans(
+        store, batch, by, strategy, items, shown=only))  # fmt: skip
 
 
 def _preview(
@@ -144,15 +149,20 @@ def _preview(
 ) -> Preview:  # fmt: skip
     items = counts["requeued"] + counts["buried"]
     keys = f" ({', '.join(first)}{', …' if items > len(first) else ''})" if first else ""
-    often = ", because they were re-enqueued too often" if strategy is Strategy.REQUEUE else ""
+    often = ", because they were requeued too often" if strategy is Strategy.REQUEUE else ""
     told = {
         "requeued": f"{counts['requeued']:,}, to resume from their checkpoint with the next run",
         "buried": f"{counts['buried']:,}, as dead letters{often}",
-        "never_begun": f"{counts['never_begun']:,} of them: nobody ever took them, a run still would",
+        "never_begun": f"{counts['never_begun']:,} of them: they were never claimed, and a run would still claim them",
     }
     rows = [(name.replace("_", " "), text) for name, text in told.items() if counts[name]]
     if held:
-        rows.append(("fenced off", f"{', '.join(owners)}, alive, with {held:,} of them: what it does will not count"))
+        rows.append(
+            (
+                "fenced off",
+                f"{', '.join(owners)}, alive, with {held:,} of them: its work will not be committed",
+            )
+        )
     rows += [("left alone", f"{count:,} ({why})") for why, count in left.items()]
     return Preview(
         batch=batch.name, keys=RESOLVE_KEYS, items=items, counts=counts, facts={"strategy": strategy.value},
@@ -163,12 +173,16 @@ def _preview(
 
 
 def resolve_orphans(
-    store: Store, batch: Batch, by: Actor, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None
-) -> ActResult:
-    """Resolve the orphans that are named, or all of the batch. What is no orphan, or moved on meanwhile, is left."""
+    store: Store, batch: Batch, by: Actor, strategy: Strategy = Strategy.REQUEUE, items: Sequence[str] | None = None, *,
+    shown: PreviewedItems | None = None,
+) -> ActResult:  # fmt: skip
+    """Resolve the named orphans, or all of the batch. Items that are not orphans, or have moved since, are left
+    alone."""
     acts, buried = Acts(store, batch, by), 0
     for group in _groups(_chosen(store, batch, items, acts.left)):
-        decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in group]
+        known = [orphan for orphan in group if shown is None or shown.has(orphan.n, orphan.place)]
+        acts.left[MEANWHILE] += len(group) - len(known)
+        decided = [(orphan, _decide(batch, orphan, strategy, by.reason)) for orphan in known]
         acts.left.update(why for _, why in decided if isinstance(why, str))
         moves = [(orphan, place) for orphan, place in decided if isinstance(place, ItemState)]
         _write(acts, by, strategy, [move for move in moves if move[1].state is State.PENDING])
@@ -180,7 +194,7 @@ def resolve_orphans(
 
 
 def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Counter[str]) -> Iterator[Orphan]:
-    """Yield the orphans that are meant; why others are not goes to `left`."""
+    """Yield the chosen orphans; count the others in `left`, by reason."""
     if items is None:
         found: Iterable[Orphan | str] = find(store, batch)
     else:
@@ -197,7 +211,7 @@ def _chosen(store: Store, batch: Batch, items: Sequence[str] | None, left: Count
 
 
 def _groups(found: Iterator[Orphan]) -> Iterator[list[Orphan]]:
-    """Orphans of one chunk together, so many at a time."""
+    """Yield orphans in groups of limited size, each from one chunk."""
     for _, same in groupby(found, key=lambda orphan: orphan.chunk):
         yield from grouped(same)
 
@@ -208,7 +222,7 @@ def _decide(batch: Batch, orphan: Orphan, strategy: Strategy, reason: str) -> It
 
 
 def _write(acts: Acts, by: Actor, strategy: Strategy, some: list[tuple[Orphan, ItemState]]) -> int:
-    """Write what becomes of some orphans, all of them with the same state then; return how many changed."""
+    """Write the new places of some orphans, all of the same state; return how many changed."""
     buried = any(place.state is State.DEAD for _, place in some)
     kind = BURIED if buried and strategy is Strategy.REQUEUE else KINDS[strategy]
     note = {"strategy": strategy.value, "items": [_context(orphan) for orphan, _ in some]}
@@ -218,7 +232,7 @@ def _write(acts: Acts, by: Actor, strategy: Strategy, some: list[tuple[Orphan, I
 
 
 def _context(orphan: Orphan) -> dict[str, Any]:
-    """Return what the item was doing: kept with the entry, because its place says something else from now on."""
+    """Return what the item was doing, to be kept with the entry, because its place changes now."""
     place = orphan.place
     return {
         "n": orphan.n, "kind": orphan.kind.value, "since": orphan.since, "stage": orphan.stage, "owner": orphan.owner,
@@ -238,35 +252,35 @@ def _resolved_events(by: Actor, strategy: Strategy, orphan: Orphan, place: ItemS
 
 WARNINGS = {
     core.ORPHANED: "was an orphan and was marked failed",
-    core.REVIEW: "was an orphan and waits for a person to review it",
-    core.REQUEUED_TOO_OFTEN: "was re-enqueued too often and is buried",
+    core.REVIEW: "was an orphan and waits for a review",
+    core.REQUEUED_TOO_OFTEN: "was requeued too often and is now a dead letter",
 }
 
 
-AT_WORK = "an owner that is alive has it: what it commits takes the blame away"
+AT_WORK = "held by a live owner: its next commit lifts the blame"
 
 
 def preview_lift(store: Store, batch: Batch) -> Preview:
     """Return what `lift_blame` would do. Nothing is changed."""
     lifecycle.check_goes_on(store, batch)
     found = orphans.blame_of(store, batch, _free(store, batch), now=store.now())
-    title = f"No part of {batch.name} that nobody holds carries blame."
+    title = f"No chunk of {batch.name} that is free carries blame."
     if found is not None:
         whom = "owner" if found.deaths == 1 else f"{found.deaths:,} owners"
         title = (
-            f"{many(found.items, 'item')} of {batch.name} in {many(found.parts, 'part')} would be handed out as if the "
-            f"last {whom} had not died; nothing becomes of the items."
+            f"{many(found.items, 'item')} of {batch.name} in {many(found.parts, 'chunk')} would be claimed as if the "
+            f"last {whom} had not died; the items stay as they are."
         )
     facts = {"parts": 0, "items": 0} if found is None else found.as_dict()
     return Preview(
         batch=batch.name, keys=" ".join(["batch", *facts]), items=0 if found is None else found.items, counts={},
         facts=facts, titles=(title,), question=f"Lift the blame in {batch.name}",
-        perform=lambda by: lift_blame(store, batch, by),
+        perform=lambda by, _: lift_blame(store, batch, by),
     )  # fmt: skip
 
 
 def lift_blame(store: Store, batch: Batch, by: Actor) -> ActResult:
-    """Take the blame from every part that nobody holds; nothing becomes of its items."""
+    """Lift the blame of every chunk that no live owner holds; its items stay as they are."""
     lifecycle.check_goes_on(store, batch)
     carriers = orphans.find_carriers(store.chunks(batch.id), now=store.now())
     free = [chunk for chunk in carriers if not owners.is_live(chunk, store.now())]
@@ -275,7 +289,7 @@ def lift_blame(store: Store, batch: Batch, by: Actor) -> ActResult:
         acts.write(LIFTED, list(_naming(store, some)), seize=True, lifts=True)
     held = len(carriers) - len(free)
     left = ((AT_WORK, held),) if held else ()
-    return ActResult(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=left, noun="part")
+    return ActResult(kind=LIFTED, batch=batch.name, changed=acts.changed, left_alone=left, noun="chunk")
 
 
 def _free(store: Store, batch: Batch) -> list[Chunk]:
@@ -283,7 +297,7 @@ def _free(store: Store, batch: Batch) -> list[Chunk]:
 
 
 def _naming(store: Store, chunks: list[Chunk]) -> Iterator[Change]:
-    """Yield one pending item of each chunk, by which an act finds it."""
+    """Yield one pending item of each chunk, by which an act finds the chunk."""
     for chunk in chunks:
         for item in store.items(chunk.batch, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=1):
             yield change_of(item.n, item.place, item.place)

@@ -1,4 +1,4 @@
-"""The whole state of a scan as one document: shown, exported, and read again."""
+"""The whole state of a scan as one document, which can be shown, exported and imported."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -28,16 +28,16 @@ class PartitionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     checkpoint: dict[str, Any] | None
     lease: dict[str, Any]
     identity: Any = None
-    """What the source was like when it was divided, where it can tell."""
+    """The identity of the source when it was divided, if the source has one."""
 
     def checkpoint_for(self, n: ItemNo) -> Checkpoint:
-        """Return its checkpoint, as that of an item."""
+        """Return its checkpoint as the checkpoint of an item."""
         said = self.checkpoint
         if said is None:
             return Checkpoint(n, 0, b"")
         what = f"the state of partition {self.key!r}"
         if type(said.get("rows")) is not int or said["rows"] < 0 or not {"cursor", "acc"} <= said.keys():
-            raise NotOurs(f"{what} has no rows, cursor and acc: it is not a state that `holdfast cursor export` wrote")
+            raise NotOurs(f"{what} lacks rows, cursor or acc: it was not written by `holdfast cursor export`")
         at = b"" if said["cursor"] is None else cursor.encode(cursor.from_plain(said["cursor"], what))
         acc = None if said["acc"] is None else canonical.encode_typed(canonical.from_plain(said["acc"], what), what)
         return Checkpoint(n, said["rows"], at, acc)
@@ -46,12 +46,12 @@ class PartitionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def fence(self) -> int:
         fence = self.lease.get("fence")
         if type(fence) is not int or fence < 0:
-            raise NotOurs(f"the state of partition {self.key!r} has the fence {fence!r}, which is none")
+            raise NotOurs(f"the state of partition {self.key!r} has {fence!r} as its fence, which is not a valid fence")
         return fence
 
 
 class StateDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole document."""
+    """The state of a whole scan."""
 
     format: str
     version: int
@@ -71,7 +71,7 @@ class StateDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def seal(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with its digest: whoever reads it sees whether it is whole and as it was written."""
+    """Return the document with its digest, by which a reader can see that it is complete and unchanged."""
     return {**plain, "digest": digest_of(plain)}
 
 
@@ -81,20 +81,20 @@ def digest_of(plain: dict[str, Any]) -> str:
 
 
 def read(data: bytes, what: str) -> StateDocument:
-    """Return the state in such a document. Raises Damaged if it is cut off or changed, NotOurs if it is something else,
+    """Return the state in a document. Raises Damaged if it is truncated or changed, NotOurs if it is something else,
     and SchemaTooNew if a later version wrote it."""
     plain = plain_object(data, what)
     if plain.get("format") != FORMAT:
         raise NotOurs(
-            f"{what} is not a whole state of a scan: `holdfast cursor export` writes one; nothing was changed"
+            f"{what} is not the state of a whole scan, as `holdfast cursor export` writes it; nothing was changed"
         )
     check_version(plain, VERSION, what)
     try:
         state = msgspec.convert(plain, StateDocument, strict=True)
     except msgspec.ValidationError as error:
-        raise NotOurs(f"{what} is not a state that this version knows: {error}; nothing was changed") from None
+        raise NotOurs(f"{what} is not a state that this version can read: {error}; nothing was changed") from None
     if state.digest != digest_of(plain):
-        raise Damaged(f"{what} was changed since it was exported, or damaged: export it again; nothing was changed")
+        raise Damaged(f"{what} was changed or damaged after it was exported: export it again; nothing was changed")
     for part in state.partitions:
         part.checkpoint_for(ItemNo(0))
         assert part.fence >= 0
@@ -104,57 +104,57 @@ def read(data: bytes, what: str) -> StateDocument:
 def plain_object(data: bytes, what: str) -> dict[str, Any]:
     """Return the JSON object in some bytes."""
     if not data.strip():
-        raise Damaged(f"{what} is empty: nothing was changed")
+        raise Damaged(f"{what} is empty; nothing was changed")
     try:
         plain = canonical.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise Damaged(f"{what} is cut off, damaged or not JSON ({error}): nothing was changed") from None
+        raise Damaged(f"{what} is truncated, damaged or not JSON ({error}); nothing was changed") from None
     if not isinstance(plain, dict):
-        raise NotOurs(f"{what} is JSON, but not an object: it is not a state; nothing was changed")
+        raise NotOurs(f"{what} is not a state: it is JSON, but not an object; nothing was changed")
     return plain
 
 
 def check_version(plain: dict[str, Any], known: int, what: str) -> None:
-    """Refuse every version but the one that is known."""
+    """Refuse every version but the known one."""
     version = plain.get("version")
     if type(version) is not int:
-        raise NotOurs(f"{what} does not give its version as a number: nothing was changed")
+        raise NotOurs(f"{what} is not a state: its version is not a number; nothing was changed")
     if version > known:
         raise SchemaTooNew(
-            f"{what} is of version {version}, this Holdfast knows version {known}: update Holdfast; nothing was changed"
+            f"{what} has version {version}, but this Holdfast reads version {known}: update Holdfast; nothing was "
+            "changed"
         )
     if version != known:
-        raise Refused(f"{what} is of version {version}, which nobody knows: nothing was changed")
+        raise Refused(f"{what} has version {version}, which never existed: export it again; nothing was changed")
 
 
 def check_source(state: StateDocument, source: Any, name: str, what: str) -> None:
-    """Refuse a state of another source, and say what differs."""
+    """Refuse a state of another source, and name the differences."""
     if state.source != source:
         raise Refused(
-            f"{what} is the state of another source than that of {name!r}: {_differences(state.source, source)}; "
-            "its cursors mean something else there, so nothing was changed"
+            f"{what} is the state of a different source than that of {name!r}: {_differences(state.source, source)}; "
+            "its cursors have no meaning there; nothing was changed"
         )
 
 
 def _differences(old: Any, new: Any) -> str:
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return f"{old!r} there, {new!r} here"
+        return f"{old!r} in the state, {new!r} here"
     if old.get("kind") != new.get("kind"):
-        return f"a {old.get('kind')} there, a {new.get('kind')} here"
+        return f"a {old.get('kind')} in the state, a {new.get('kind')} here"
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    return ", ".join(f"{name} is {old.get(name)!r} there and {new.get(name)!r} here" for name in names)
+    return ", ".join(f"{name} is {old.get(name)!r} in the state and {new.get(name)!r} here" for name in names)
 
 
 def check_key(parts: list[PartitionDocument], what: str) -> None:
-    """Refuse partitions that come twice."""
+    """Refuse a state that lists a partition twice."""
     keys = [canonical.key_text(part.key) for part in parts]
     if len(set(keys)) != len(keys):
-        raise UsageError(f"{what} names a partition twice: it is not a state of a scan")
+        raise UsageError(f"{what} lists a partition twice: it is not the state of a scan")
 
 
 def document(store: Store, batch: Batch, partition: str | None = None) -> dict[str, Any]:
-    """Return the state of a scan, with a digest over all of it; or of one partition, which is no state to be put
-    back."""
+    """Return the state of a scan, with a digest over all of it; or of one partition, which cannot be imported."""
     source, chunks = source_of(batch), store.chunks(batch.id)
     return seal({
         "format": FORMAT if partition is None else f"{FORMAT}, one partition of it",
@@ -170,7 +170,7 @@ def document(store: Store, batch: Batch, partition: str | None = None) -> dict[s
 
 
 def moment(at: float | None) -> str | None:
-    """Return a time as people and machines read it; None where there is none."""
+    """Return a time in ISO 8601; None for None."""
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
 
 
@@ -190,7 +190,7 @@ def _part(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any]:
 
 
 def _checkpoint(store: Store, chunks: list[Chunk], at: Standing) -> dict[str, Any] | None:
-    """Return how far it has come, with the commit that said so and how many rows that covered."""
+    """Return the checkpoint with the commit that wrote it, and how many rows that commit covered."""
     found = at.checkpoint
     if found is None:
         return None

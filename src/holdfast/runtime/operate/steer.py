@@ -1,8 +1,8 @@
-"""Steering a batch: pause it, let it continue, cancel it, give it an end; and cancel what an ended batch leaves over.
+"""Steering a batch: pause, unpause, cancel, set its end; and cancel the items that an ended batch leaves over.
 
-Steering itself is one entry, after which nothing more is handed out. What nobody holds is then cancelled in groups, as
-an act of its own each: whoever does it again after a crash finds what is left. What a live owner holds it finishes, or
-leaves at its next checkpoint; what a dead one held is taken from it.
+Steering itself is one entry, after which nothing more is claimed. Items that no owner holds are then cancelled in
+groups, one act per group, so repeating the call after a crash cancels the rest. A live owner finishes its items, or
+leaves them at its next checkpoint; items of a dead owner are taken from it.
 """
 
 import logging
@@ -27,26 +27,26 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
 
 IN_FLIGHT = "in flight: their owners finish them, or leave them at the next checkpoint"
-THROWN_AWAY = "taken from them at once: what they are doing is thrown away, and may have cost something"
-FINISHED_FIRST = "those they have begun are finished or left at the next checkpoint, the rest is cancelled"
+THROWN_AWAY = "taken from them at once: their unfinished work is thrown away, and may have cost something"
+FINISHED_FIRST = "items they have begun are finished or left at the next checkpoint, the rest are cancelled"
 
 
 # -- pause, unpause, cancel ------------------------------------------------------------------------------------------
 
 
 def pause(store: Store, batch: Batch, by: Actor) -> Batch:
-    """Hand out nothing more until somebody calls `unpause`; workers stop at their next checkpoint."""
+    """Pause a batch: nothing more is claimed until `unpause`, and workers stop at their next checkpoint."""
     return store.amend(batch.id, to_course(BatchMode.PAUSED, reason=by.reason), actor=by.name).batch
 
 
 def unpause(store: Store, batch: Batch, by: Actor) -> Batch:
-    """Let a paused batch continue; the next run does."""
+    """Let a paused batch continue with the next run."""
     return store.amend(batch.id, to_course(BatchMode.OPEN, reason=by.reason), actor=by.name).batch
 
 
 def cancel(store: Store, batch: Batch, by: Actor, *, at_once: bool = False) -> ActResult:
-    """Call a batch off, for good: what nobody holds is cancelled now, what is in flight is not begun again. With
-    `at_once`, owners at work are fenced off: what they do is not committed."""
+    """Cancel a batch for good: free items are cancelled now, items in flight are not begun again. With `at_once`, live
+    owners are fenced off, and their unfinished work is not committed."""
     if is_finished(store, batch):
         return ActResult(kind="cancelled", batch=batch.name, changed=0)
     store.amend(batch.id, to_course(BatchMode.CANCELLED, reason=by.reason), actor=by.name)
@@ -56,7 +56,7 @@ def cancel(store: Store, batch: Batch, by: Actor, *, at_once: bool = False) -> A
 
 
 def is_finished(store: Store, batch: Batch) -> bool:
-    """Return whether there is nothing to call off: its source was read to its end, and nothing is pending."""
+    """Return whether there is nothing to cancel: the source was read to its end, and nothing is pending."""
     if batch.course is BatchMode.CANCELLED or batch.ingested_at is None:
         return False
     return not any(chunk.pending for chunk in store.chunks(batch.id))
@@ -70,27 +70,27 @@ def preview_cancel(store: Store, batch: Batch, *, at_once: bool = False) -> Prev
     by = tuple(sorted({owners.short(chunk.owner) for chunk in held if chunk.owner is not None}))
     counts = {"free": pending - in_flight, "settled": sum(chunk.counts.settled for chunk in chunks)}
     title = f"{many(pending, 'item')} of {batch.name} would be cancelled, for good:"
-    rows = [("now", f"{many(counts['free'], 'item')} that nobody works on")]
+    rows = [("now", f"{many(counts['free'], 'item')} that no worker holds")]
     if in_flight:
         then = THROWN_AWAY if at_once else FINISHED_FIRST
         rows.append(("in flight", f"{many(in_flight, 'item')} held by {', '.join(by)}: {then}"))
     rows.append(("kept", f"{many(counts['settled'], 'item')} that are settled, with their outputs"))
     finished = is_finished(store, batch)
     if finished:
-        title, rows = f"{batch.name} is finished: there is nothing that would be cancelled.", []
+        title, rows = f"{batch.name} is finished: there is nothing to cancel.", []
     return Preview(
         batch=batch.name, keys="batch free in_flight owners settled at_once", items=pending, counts=counts,
         facts={"at_once": at_once}, in_flight=in_flight, owners=by, titles=(title,), rows=tuple(rows),
         question=f"Cancel {batch.name}", nothing_to_do=finished,
-        perform=lambda by: cancel(store, batch, by, at_once=at_once),
+        perform=lambda by, _: cancel(store, batch, by, at_once=at_once),
     )  # fmt: skip
 
 
-# -- what is left over ------------------------------------------------------------------------------------------------
+# -- items left over --------------------------------------------------------------------------------------------------
 
 
 def clear(store: Store, batch: Batch, by: Actor, *, code: str, at_once: bool = False) -> ActResult:
-    """Cancel every pending item that is not in the hands of a live owner; with `at_once`, those too."""
+    """Cancel every pending item that no live owner holds; with `at_once`, those as well."""
     acts, in_flight = Acts(store, batch, by), 0
     for chunk in store.chunks(batch.id):
         if chunk.pending and owners.is_live(chunk, store.now()) and not at_once:
@@ -103,7 +103,7 @@ def clear(store: Store, batch: Batch, by: Actor, *, code: str, at_once: bool = F
 
 
 def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: Actor, code: str, *, seize: bool) -> None:
-    """Cancel items. The fence rises where there was an owner."""
+    """Cancel items; with `seize`, raise the fence of their chunk."""
     stages = len(course.stage_names(batch))
 
     def change(item: StoredItem) -> Change:
@@ -114,21 +114,21 @@ def _clear_items(acts: Acts, batch: Batch, items: Iterable[StoredItem], by: Acto
 
 
 def clear_over(store: Store, batch: Batch, *, actor: str) -> None:
-    """Cancel every pending item of a batch that was cancelled or whose end has come, unless a live owner has it."""
+    """Cancel every pending item of a batch that was cancelled or has reached its end, unless a live owner holds it."""
     code, why_ = _last_word(store, batch)
     clear(store, batch, Actor(name=actor, reason=why_), code=code)
 
 
 def clear_one(store: Store, batch: Batch, item: StoredItem, *, actor: str) -> None:
-    """Cancel one pending item of such a batch. The caller has seen that no live owner has it; a dead one is fenced
-    off."""
+    """Cancel one pending item of such a batch. The caller has checked that no live owner holds it; a dead owner is
+    fenced off."""
     code, why_ = _last_word(store, batch)
     by = Actor(name=actor, reason=why_)
     _clear_items(Acts(store, batch, by), batch, [item], by, code, seize=True)
 
 
 def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
-    """Return the code and the reason of items that are cancelled because their batch is over."""
+    """Return the code and the reason for items that are cancelled because their batch is over."""
     if batch.course is BatchMode.CANCELLED:
         return CANCELLED, why(store, batch, "cancelled")
     return ENDED, f"the batch ended at {in_utc(batch.ends_at or 0.0)}"
@@ -138,8 +138,8 @@ def _last_word(store: Store, batch: Batch) -> tuple[str, str]:
 
 
 def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> Batch:
-    """Give the batch its end, unless it has this one. A time counts from the run that first says it: a script that is
-    started again after a crash means the same end."""
+    """Set the end of the batch, unless it has this one already. A duration counts from the run that first passed it, so
+    a script started again after a crash means the same end."""
     if until is None or batch.course is BatchMode.CANCELLED:
         return batch
     now = store.now()
@@ -150,20 +150,19 @@ def set_end(store: Store, batch: Batch, until: Until | None, *, actor: str) -> B
         return batch
     if ends_at <= now:
         raise UsageError(
-            f"until={in_utc(ends_at)} has passed: all that is left of batch {batch.name!r} would be cancelled; give a "
-            f"moment to come, or call `{command('cancel', batch.name)}`"
+            f"until={in_utc(ends_at)} has passed, so everything left in batch {batch.name!r} would be cancelled; pass "
+            f"a time in the future, or run `{command('cancel', batch.name)}`"
         )
     return store.amend(batch.id, to_end(ends_at, reason=until.words), actor=actor).batch
 
 
 def why(store: Store, batch: Batch, default: str) -> str:
-    """Return the reason with which the batch was last steered."""
+    """Return the reason given when the batch was last steered."""
     return next((entry.told(journal.Steered).reason for entry in backward(store, batch, "steered")), default)
 
 
 def _last_said(store: Store, batch: Batch) -> str:
-    """Return the words with which the batch got the end that it has; whatever was said with pauses since then does not
-    matter."""
+    """Return the reason with which the batch got its present end, ignoring the reasons of later pauses."""
     said = ""
     for entry in backward(store, batch, "steered"):
         told = entry.told(journal.Steered)
@@ -179,7 +178,7 @@ TURNED_AWAY = "turned_away"
 
 
 def check_total(expected: int) -> int:
-    """Refuse what is not a number of items."""
+    """Return the expected number of items; raise UsageError if it is not one."""
     if type(expected) is not int or not 0 <= expected <= ITEMS:
         raise UsageError(f"expect {expected!r}: a batch has between 0 and {ITEMS:,} items; nothing was changed")
     return expected
@@ -188,8 +187,8 @@ def check_total(expected: int) -> int:
 def expect(
     store: Store, batch: Batch, expected: int, *, actor: str, reason: str = "", sinks: Mapping[int, Sink] = NO_SINKS
 ) -> tuple[Batch, Reconciliation | None]:
-    """Put on record how many items a batch has in all, counted by their keys. The same number again does nothing,
-    another one needs a reason. Return the batch, and how it was reconciled if that was its end."""
+    """Record how many items a batch has in all, counted by their keys. The same number again does nothing; a different
+    one needs a reason. Return the batch, and its reconciliation if this was its end."""
     known = store.amend(batch.id, to_steer(None, reason=reason, expected=check_total(expected)), actor=actor).batch
     return known, look_for_end(store, known, actor=actor, sinks=sinks)
 
@@ -197,14 +196,15 @@ def expect(
 def close(
     store: Store, batch: Batch, *, actor: str, reason: str = "", sinks: Mapping[int, Sink] = NO_SINKS
 ) -> tuple[Batch, Reconciliation | None]:
-    """Take no new items from now on; those that are there may come again. Closing twice does no harm."""
+    """Accept no new items from now on; items that were admitted may come again. Closing twice does no harm."""
     known = store.amend(batch.id, to_steer(None, reason=reason, close=True), actor=actor).batch
     return known, look_for_end(store, known, actor=actor, sinks=sinks)
 
 
 def note_turned_away(store: Store, batch: Batch, *, actor: str) -> None:
-    """Tell that new items came after the batch was closed: the log each time, others once."""
-    text = "new items came after the batch was closed, and are refused: the queue keeps them"
+    """Report that new items came after the batch was closed: in the log each time, in the journal and the events
+    once."""
+    text = "new items arrived after the batch was closed and were refused; they stay in the queue"
     log.warning("batch %s: %s", batch.name, text)
     body = journal.Acted(reason=text, note=canonical.encode({"closed_at": batch.closed_at}))
     warning = course.warning("came_after_close", f"{batch.name}: {text}")

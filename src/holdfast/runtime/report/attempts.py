@@ -1,9 +1,9 @@
-"""The attempts of a batch as its journal tells them, and exact quantiles of more numbers than fit in memory.
+"""The attempts of a batch, read from its journal, and exact quantiles of more numbers than fit in memory.
 
-A column takes all numbers of one kind as they come by, in blocks. It counts, sums and sorts them into a histogram,
-and holds them while there is room. Where there was none, the numbers are read again: a pass sorts them into 65,536
-bins between the least and the greatest, the next one looks into the bin that holds the rank. Two or three passes
-find most ranks, four any. The answer is the same in both cases: linear interpolation between the two nearest ranks.
+A column takes all numbers of one kind, in blocks. It counts, sums and sorts them into a histogram, and holds them while
+there is room. If there is none, the numbers are read again: a pass sorts them into 65,536 bins between the least and
+the greatest, the next one sorts the bin that holds the rank. Two or three passes find most ranks, four find any. The
+result is the same in both cases: linear interpolation between the two nearest ranks.
 """
 
 import math
@@ -32,7 +32,7 @@ MAGNITUDE = (1 << 63) - 1
 
 
 class Room:
-    """How many numbers may still be held, by all columns together."""
+    """The number of values that all columns together may still hold."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -48,7 +48,7 @@ class Column:
         self.most: Number = -math.inf
         self.edges = edges
         self.cells = [0] * (len(edges) + 1)
-        """How many are at most the first edge, at most the second, …, above the last."""
+        """Counts of numbers up to the first edge, up to the second, …, above the last."""
         self.whole = whole
         self.held: array[float] | array[int] | None = array("q") if whole else array("d")
         self._room = room
@@ -60,7 +60,7 @@ class Column:
         return self._whole + math.fsum(self._parts) if self._parts else self._whole
 
     def add(self, block: Block) -> None:
-        """Take in a block of numbers."""
+        """Add a block of numbers."""
         if not block:
             return
         ordered = sorted(block)
@@ -76,7 +76,7 @@ class Column:
         self.cells[-1] += len(ordered) - below
 
     def _sum(self, values: Block) -> None:
-        """Whole numbers are added exactly; the others with one rounding a block."""
+        """Add whole numbers exactly, and others with one rounding per block."""
         if all(type(value) is int for value in values):
             self._whole += sum(values)  # type: ignore[assignment]
             return
@@ -107,7 +107,7 @@ class Bracket:
         self._bins: Counter[int] = Counter()
 
     def look(self, ordered: Sequence[int]) -> None:
-        """Take in one block of the pass, as keys in ascending order."""
+        """Count one block of the pass, given as keys in ascending order."""
         inside = ordered[bisect_left(ordered, self.low) : bisect_right(ordered, self.high)]
         self._bins.update([(key - self.low) >> self._shift for key in inside])
 
@@ -146,7 +146,7 @@ class Quantiles:
         return not self._brackets
 
     def look(self, block: Block) -> None:
-        """Take in one block of a pass."""
+        """Count one block of a pass."""
         if self._brackets:
             ordered = sorted(keys(block, whole=self._whole))
             for bracket in self._brackets:
@@ -157,11 +157,11 @@ class Quantiles:
         self._sort_out([each for bracket in self._brackets for each in bracket.narrowed()])
 
     def values(self) -> list[Fraction | float | None]:
-        """Return one per point; exact where the numbers are whole."""
+        """Return one value per point; exact if the numbers are whole."""
         return [self._between(point) if self.count else None for point in self._points]
 
     def _sort_out(self, brackets: Sequence[Bracket]) -> None:
-        """Keep what is to be narrowed; a bracket of one key is a number that is found."""
+        """Keep the brackets that must be narrowed; a bracket of one key is a number that was found."""
         self._brackets = [each for each in brackets if each.low < each.high]
         for each in brackets:
             if each.low == each.high:
@@ -180,7 +180,7 @@ class Quantiles:
 
 
 def keys(block: Sequence[Number], *, whole: bool) -> "array[int] | list[int]":
-    """Return whole numbers with the order of the numbers: themselves, or the bits of a float."""
+    """Return integers that sort like the numbers: whole numbers themselves, or the bits of floats."""
     if whole:
         return array("q", block)  # type: ignore[arg-type]
     bits = array("q", array("d", block).tobytes())
@@ -196,7 +196,7 @@ def number(key: int, *, whole: bool) -> Number:
 
 
 def close_in(wanted: Sequence[Quantiles], read_again: Callable[[], Iterable[tuple[Column, Block]]]) -> int:
-    """Read the numbers again until every quantile is known; returns how many passes that took."""
+    """Read the numbers again until every quantile is known; return how many passes that took."""
     passes = 0
     while unknown := [each for each in wanted if not each.is_known]:
         passes += 1
@@ -220,7 +220,7 @@ FAILURES = frozenset({"retry", "bury"})
 
 
 class NamedCounts:
-    """What is counted by name, at one stage."""
+    """Counts by name at one stage."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -277,14 +277,15 @@ class NamedCounts:
 
 
 class AttemptReader:
-    """Reads the journal of some chunks up to where it stood at first, so that every pass sees the same."""
+    """A reader of the journal of some chunks, up to its first end, so that every pass reads the same entries."""
 
     def __init__(self, store: Store, chunks: Sequence[Chunk]) -> None:
         self._store = store
         self._chunks = [chunk for chunk in chunks if chunk.seq]
 
     def read(self, tallies: dict[int, NamedCounts] | None = None) -> Iterator[tuple[int, str, Block]]:
-        """Blocks of (stage, name, numbers): every number once. With `tallies`, what is counted goes there by stage."""
+        """Yield blocks of (stage, name, numbers): every number once. Counts by name are added to `tallies`, by
+        stage."""
         waiting: dict[tuple[int, str], Block] = {}
         metrics: dict[str, None] = {}
         for body in self.checkpoints():
@@ -309,7 +310,7 @@ class AttemptReader:
 
 
 def tally_up(body: journal.Checkpointed, tallies: dict[int, NamedCounts]) -> None:
-    """Count what is told apart by name."""
+    """Add the counts by name of one commit."""
     for group in body.advanced:
         _tally_of(group.stage, tallies).advanced(group)
     for attempt in body.attempts:
@@ -326,7 +327,8 @@ def _tally_of(stage: int, tallies: dict[int, NamedCounts]) -> NamedCounts:
 
 
 def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator[tuple[int, str, Block]]:
-    """Yield the numbers of one commit, by stage and name. `metrics` remembers which metrics are told apart."""
+    """Yield the numbers of one commit, by stage and name. `metrics` keeps the names of the metrics that are counted
+    separately."""
     for group in body.advanced:
         if not group.adopted:
             queued, took = unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds)
@@ -346,8 +348,8 @@ def numbers_of(body: journal.Checkpointed, metrics: dict[str, None]) -> Iterator
 
 
 def was_run(attempt: journal.Attempted) -> bool:
-    """Return whether a handler was called. Attempts are numbered from 1; an item that goes back, or is buried, because
-    what it rests on is gone has the number 0."""
+    """Return whether a handler was called. Attempts are numbered from 1; number 0 means that the item went back, or was
+    buried, because an output was lost."""
     return attempt.attempt > 0
 
 
@@ -358,7 +360,7 @@ def _times(stage: int, queued: Sequence[float], seconds: Sequence[float]) -> Ite
 
 
 def numbers_in(facts: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
-    """Yield the numbers among some facts. Truth values and what is not finite are none."""
+    """Yield the numbers among some facts, without booleans and values that are not finite."""
     for name, value in facts.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
@@ -367,5 +369,5 @@ def numbers_in(facts: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
 
 
 def named(name: str, known: Mapping[str, Any]) -> str:
-    """Return the name to count under: a flood of different names is counted together."""
+    """Return the name to count under; beyond the limit of distinct names, all others are counted together."""
     return name if name in known or len(known) < DISTINCT_NAMES else OTHER

@@ -1,4 +1,4 @@
-"""The forecast: what is left of a batch, or what a run would take and cost, from what attempts so far took and cost."""
+"""The forecast of the time and cost of a run, or of the rest of a batch, from past attempts."""
 
 from array import array
 from bisect import bisect_left
@@ -24,48 +24,49 @@ STAGE_BITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageForecast:
-    """What is to be done at one stage; None where no attempt there is known."""
+    """The work at one stage; time and cost are None if no attempt there is known."""
 
     _tells: ClassVar[str] = "stage items seconds usd"
 
     stage: str
     items: int
     seconds: float | None
-    """Of handlers, over all its items."""
+    """Seconds of handlers, over all its items."""
     usd: Decimal | None
     together: int = 1
-    """How many of its items may run at the same time."""
+    """The number of its items that may run at the same time."""
 
     @property
     def alone(self) -> float:
-        """How long it would take if there were no other stage."""
+        """The time it would take if there were no other stage."""
         return (self.seconds or 0.0) / max(1, min(self.together, self.items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunForecast(Plain):
-    """What a run would take and cost."""
+    """The time and cost of a run."""
 
     _tells: ClassVar[str] = "seconds work_seconds usd workers learned_from unknown stages"
 
     stages: tuple[StageForecast, ...]
     workers: int
     learned_from: str | None
-    """The batch whose attempts it rests on; None where there were none."""
+    """The batch whose attempts it is based on; None if there is none."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Stages that have something to do, and of which nothing is known."""
+        """Stages with work whose time and cost are unknown."""
         return tuple(each.stage for each in self.stages if each.items and each.seconds is None)
 
     @property
     def work_seconds(self) -> float:
-        """Seconds of handlers, at the stages of which something is known."""
+        """Seconds of handlers, at the stages where that is known."""
         return sum(each.seconds or 0.0 for each in self.stages)
 
     @property
     def seconds(self) -> float:
-        """How long it would take: no stage is quicker than what may run of it together, and none than one item."""
+        """The estimated duration: limited by the workers, by the concurrency of each stage, and by the time of one
+        item."""
         known = [each for each in self.stages if each.items and each.seconds]
         one_item = sum((each.seconds or 0.0) / each.items for each in known)
         narrowest = max((each.alone for each in known), default=0.0)
@@ -73,47 +74,47 @@ class RunForecast(Plain):
 
     @property
     def usd(self) -> Decimal:
-        """At the stages of which something is known."""
+        """The cost, at the stages where that is known."""
         return sum((each.usd or Decimal(0) for each in self.stages), Decimal(0))
 
 
 @dataclass(slots=True)
 class StageCost:
-    """What the attempts at one stage took and cost."""
+    """Time and cost of the attempts at one stage."""
 
     attempts: int = 0
     ended: int = 0
-    """Items that came to an end there: through it, skipped or buried."""
+    """Items that passed it, were skipped or were buried there."""
     seconds: float = 0.0
     spent: int = 0
     begun: dict[int, int] = field(default_factory=dict)
-    """What ranges of a scan have cost, by their number, that are not at their end: a part of what they will cost."""
+    """Money spent so far on unfinished partitions of a scan, by their number."""
 
     def end(self, n: int) -> None:
-        """Count what a range has cost from its first checkpoint on."""
+        """Count the whole cost of a partition that has ended."""
         self.spent += self.begun.pop(n, 0)
 
     @property
     def items(self) -> int:
-        """By how many to divide: what failed attempts cost is a part of what an item costs."""
+        """The number of items to divide by: the cost of failed attempts is part of the cost of an item."""
         return self.ended if self.ended else self.attempts
 
     def of(self, items: int) -> tuple[float, int]:
-        """Return the seconds, and the money in units, that so many items take here."""
+        """Return the seconds, and the money in units, that this many items take here."""
         whole = round(Fraction(self.spent * items, self.items))
         return self.seconds * items / self.items, max(0, whole - sum(self.begun.values()))
 
 
 @dataclass(slots=True)
 class PastAttempts:
-    """What the journal of a batch tells about its attempts, in one reading."""
+    """The past attempts of a batch, read from its journal in one pass."""
 
     costs: dict[int, StageCost] = field(default_factory=dict)
     _redriven: "array[int]" = field(default_factory=lambda: array("q"))
-    """Number and stage of every item that an operator tried again, in order."""
+    """Number and stage of every item that an operator redrove, sorted."""
 
     def was_redriven(self, n: int, stage: int) -> bool:
-        """Return whether an operator tried the item again at that stage."""
+        """Return whether an operator redrove the item at that stage."""
         wanted = n << STAGE_BITS | stage
         at = bisect_left(self._redriven, wanted)
         return at < len(self._redriven) and self._redriven[at] == wanted
@@ -127,8 +128,8 @@ class PastAttempts:
         return past
 
     def cost(self, work: Mapping[int, int]) -> tuple[float, int] | None:
-        """Return the seconds, and the money in units, that so many items at each stage take; None where the cost of a
-        stage with something to do is not known."""
+        """Return the seconds, and the money in units, that this many items at each stage take; None if the cost of a
+        stage with work is unknown."""
         busy = {stage: items for stage, items in work.items() if items}
         if any(stage not in self.costs or not self.costs[stage].items for stage in busy):
             return None
@@ -179,7 +180,7 @@ class PastAttempts:
 
 
 def _tells(attempt: journal.Attempted) -> bool:
-    """Return whether an attempt tells what an item takes."""
+    """Return whether the time and cost of an attempt count for the forecast."""
     return was_run(attempt) and not attempt.excused
 
 
@@ -187,8 +188,8 @@ def forecast(
     stages: Sequence[str], work: Mapping[int, int], past: PastAttempts, *, workers: int, learned_from: str | None,
     together: Sequence[int | None],
 ) -> RunForecast:  # fmt: skip
-    """Return what `work`, the number of items at each stage, would take and cost; `together` is how many of a stage may
-    run at the same time, where it has a limit of its own."""
+    """Return the time and cost of `work`, the number of items at each stage; `together` is the concurrency limit of
+    each stage, if it has one."""
     found = []
     for index, name in enumerate(stages):
         items, cost = work.get(index, 0), past.costs.get(index)
@@ -205,7 +206,8 @@ def forecast(
 
 
 def teacher(store: Store, batch: Batch) -> Batch | None:
-    """Another batch to learn from while nothing is known of this one: the last of its pipeline with these stages."""
+    """Return another batch to learn from while this one has no attempts: the last one of its pipeline with the same
+    stages."""
     names = stage_names(batch)
     like = [other for other in store.batches() if other.pipeline == batch.pipeline and other.name != batch.name]
     return next((other for other in reversed(like) if other.admitted and stage_names(other) == names), None)
@@ -215,7 +217,7 @@ RATE_ENTRIES = 200
 
 
 class Committed(NamedTuple):
-    """A commit: when, by whom, and what it says."""
+    """A commit with its time, owner and body."""
 
     at: float
     owner: str
@@ -230,7 +232,7 @@ def rate(commits: Iterable[Committed]) -> float | None:
 
 
 def worked(commits: list[Committed]) -> float:
-    """Return the seconds between the first and the last of some commits in which somebody was at work."""
+    """Return the seconds between the first and the last of some commits in which a worker was running."""
     seconds, until = 0.0, commits[0].at if commits else 0.0
     for since, at in sorted(_spans(commits)):
         seconds += max(0.0, at - max(since, until))
@@ -242,14 +244,14 @@ def _spans(commits: list[Committed]) -> Iterator[tuple[float, float]]:
     last: dict[str, float] = {}
     for each in commits:
         since = last.get(each.owner)
-        if since is None or each.at - since > RATE_PAUSE:  # another run; or its machine slept
+        if since is None or each.at - since > RATE_PAUSE:  # another run, or its machine slept
             since = each.at - _longest(each.body)
         last[each.owner] = each.at
         yield since, each.at
 
 
 def _longest(body: journal.Checkpointed) -> float:
-    """Return how long the oldest work of a commit took, from the moment it was ready."""
+    """Return how long the longest work of a commit took, from when it was ready."""
     took = [attempt.queued + attempt.seconds for attempt in body.attempts]
     for group in body.advanced:
         took += map(sum, zip(unpack(FLOAT32, group.queued), unpack(FLOAT32, group.seconds), strict=True))
@@ -257,7 +259,7 @@ def _longest(body: journal.Checkpointed) -> float:
 
 
 def settled_in(body: journal.Checkpointed) -> int:
-    """Return how many items a commit brought to their end."""
+    """Return how many items a commit settled."""
     finished = sum(len(group.items) for group in body.advanced if group.finished)
     return finished + sum(1 for attempt in body.attempts if attempt.outcome in ("skip", "bury"))
 
@@ -265,18 +267,18 @@ def settled_in(body: journal.Checkpointed) -> int:
 RECENT_ENTRIES = 1_000
 CHUNK_ENTRIES = 64
 SAMPLED_ITEMS = 1_000
-"""Pending items that are looked at to tell at which stages the rest stands."""
+"""The pending items from whose stages those of the rest are estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What is left, at the rate and the cost of the last commits. None where they do not tell."""
+    """The remaining work, at the rate and the cost of the last commits. None if these are unknown."""
 
     left: int
     rate: float | None
     """Items settled per second, over the last entries of the journal."""
     seconds: float | None
-    """Until the end, at that rate, while somebody works on it."""
+    """Seconds until the end at that rate, while a worker is running."""
     work_seconds: float | None
     """Seconds of handlers that the rest will take."""
     usd: Decimal | None
@@ -286,7 +288,7 @@ NOTHING_LEFT = Forecast(left=0, rate=None, seconds=0.0, work_seconds=0.0, usd=De
 
 
 class Recent:
-    """What the last commits of a batch tell, read once: what items took and cost, how fast they came, when they did."""
+    """The last commits of a batch, read once: time and cost of items, their rate, and the last progress."""
 
     def __init__(self, commits: Iterable[Committed]) -> None:
         self.past = PastAttempts()
@@ -299,7 +301,7 @@ class Recent:
                 self._moved.add(each.at)
 
     def progressed_at(self, chunks: Sequence[Chunk]) -> float | None:
-        """Return when something last moved: to give back what was claimed is not progress."""
+        """Return the time of the last progress; releasing a claim is not progress."""
         bare = {each.at for each in self.commits}.difference(self._moved)
         touched = (chunk.touched_at for chunk in chunks if chunk.touched_at not in bare)
         return max([*self._moved, *touched], default=None)
@@ -308,7 +310,7 @@ class Recent:
 def forecast_left(
     store: Store, batch: Batch, chunks: Sequence[Chunk], recent: Recent, *, left: int, running: int
 ) -> Forecast:
-    """Return what the items that are left take and cost, as the last commits tell."""
+    """Return the time and cost of the remaining items, by the last commits."""
     past = recent.past
     speed = rate(recent.commits)
     cost = past.cost(_work_left(store, batch, chunks, left)) if past.costs else None
@@ -319,8 +321,8 @@ def forecast_left(
 
 
 def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Iterator[Committed]:
-    """Yield the last commits of a batch, whoever made them: from the chunks that were written last, at
-    least some of each, about so many entries in all, and none that came after these chunks were read."""
+    """Yield the last commits of a batch, by any owner: from the chunks that were written last, at least some of each,
+    about this many entries in all, and none written after these chunks were read."""
     for chunk in sorted(chunks, key=lambda chunk: chunk.touched_at, reverse=True):
         if entries <= 0:
             return
@@ -333,7 +335,7 @@ def recent_commits(store: Store, chunks: Sequence[Chunk], entries: int) -> Itera
 
 
 def _work_left(store: Store, batch: Batch, chunks: Sequence[Chunk], left: int) -> dict[int, int]:
-    """Return how many items have to run at each stage, judged by where the first pending ones are."""
+    """Return how many items have to run at each stage, estimated from the stages of the first pending ones."""
     stages, sample = len(stage_names(batch)), Counter[int]()
     for chunk in chunks:
         if chunk.pending and sample.total() < SAMPLED_ITEMS:

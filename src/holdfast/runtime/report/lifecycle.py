@@ -1,4 +1,4 @@
-"""The life of a batch as it is stored: its end, why a run halted, its seal and what came after that."""
+"""The life of a batch: its end, why a run halted, its seal, and work that came after the seal."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ TOLERANCE = "tolerance"
 
 
 def is_empty(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> bool:
-    """Return whether the source of a batch was read to its end and gave no item, or of a scan no row, and nobody said
-    that this is fine: a run that was told so notes an end, and so does a person by a number or a close."""
+    """Return whether the source of a batch was read to its end and gave no item (of a scan, no row), and that was not
+    declared fine: by `allow_empty`, which records an end, or by `expect` or `close`."""
     if batch.ingested_at is None or batch.expected is not None or batch.closed_at is not None:
         return False
     if batch.course is BatchMode.CANCELLED or batch.sealed_at is not None or _has_any(store, batch, chunks):
@@ -33,15 +33,15 @@ def is_empty(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> bool:
 
 
 def _has_any(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> bool:
-    """Return whether there is an item of a pipeline, a row that was buried, or a partition that is open or has rows."""
+    """Return whether there is an item of a pipeline, a buried row, or a partition that is open or has rows."""
     if any(chunk.kind is not Kind.PARTITIONS or chunk.counts.done < chunk.size for chunk in chunks):
         return True
     return bool(chunks) and any(at.rows for at in each_checkpoint(store, batch.id))
 
 
 def halted_by(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> str:
-    """Return why the last run ended, where it put that on record and nothing has come further since; else nothing, as
-    where nothing is left to do, or no more are dead than were tolerated."""
+    """Return why the last run ended, if it recorded that and there was no progress since. Empty otherwise, and also if
+    nothing is left to do, or no more items are dead than are tolerated."""
     halt = _last_halt(store, batch, chunks)
     return "" if halt is None or not _holds(halt, batch, chunks) else halt.reason
 
@@ -59,7 +59,7 @@ def _last_halt(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> journal.A
 
 
 def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
-    """Return whether the reason is still one: people may have dealt with dead letters since."""
+    """Return whether the reason still applies: dead letters may have been settled since."""
     if halt.reason != TOLERANCE:
         return True
     dead = sum(chunk.counts.dead for chunk in chunks)
@@ -70,13 +70,14 @@ def _holds(halt: journal.Acted, batch: Batch, chunks: Sequence[Chunk]) -> bool:
 
 
 def _goes_on(store: Store, batch: Batch) -> bool:
-    """Return whether there is something left to do, or may still come."""
+    """Return whether something is left to do, or may still come."""
     return batch.sealed_at is None and (batch.ingested_at is None or not is_settled(store, batch.id))
 
 
 def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance: DeadLimit | None = None) -> None:
-    """Put on record how a run ended, where a status shall tell it, or would tell another reason from before. Not twice
-    the same in a row, and not once nothing is left to do: the journal of a batch that has ended stays as it is."""
+    """Record how a run ended, if a status should show it or would otherwise show an earlier reason. The same reason is
+    not recorded twice in a row, and nothing is recorded once nothing is left to do: the journal of a batch that has
+    ended stays as it is."""
     now = lookup.batch_named(store, batch.name)
     if not reason or not _goes_on(store, now):
         return
@@ -96,7 +97,7 @@ LATE = "late"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Work that came after the seal, and was refused."""
+    """A commit that came after the seal and was refused."""
 
     at: float
     owner: str
@@ -104,12 +105,12 @@ class Late:
     entry: str
 
     def __str__(self) -> str:
-        return f"{owners.short(self.owner)} came with {many(len(self.items), 'item')} at {when(self.at)}: refused"
+        return f"{owners.short(self.owner)} tried to commit {many(len(self.items), 'item')} at {when(self.at)}: refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """Who sealed a batch, when and why, and what came after it."""
+    """The seal of a batch: who set it, when and why, and commits that came after it."""
 
     at: float
     by: str
@@ -118,15 +119,15 @@ class Seal:
 
     @property
     def by_whom(self) -> str:
-        """Who sealed it, for people: host and process, or the person's name."""
+        """The sealer in short: host and process, or the person's name."""
         return owners.short(self.by)
 
 
 def conclude_end(
     store: Store, batch: Batch, look: Callable[[], Compared], *, actor: str, looks: int = END_LOOKS
 ) -> Compared:
-    """Look at a batch and publish its end, if it has come, as one act: where the batch changed between the look and the
-    write, look again. While others keep changing it, it is left to them: each looks after that."""
+    """Check a batch and publish its end, if it has come, as one act: if the batch changed between the check and the
+    write, check again. If other processes keep changing it, the end is left to them, because each checks afterwards."""
     found = look()
     for left in reversed(range(looks)):
         try:
@@ -140,10 +141,10 @@ def conclude_end(
 
 
 def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str) -> bool:
-    """Note how a batch that came to its end was reconciled and, if every item that came is accounted for, tell that it
-    is finished: both together, once for each end, and only while the batch is in the state that was reconciled. An end
-    that was told before is told again where another one was told since. Says whether that is new. Raises Conflict if
-    the batch has changed."""
+    """Record the reconciliation of a batch that has ended and, if every item that came is accounted for, publish that
+    it is finished: both in one commit, once for each end, and only while the batch is in the state that was reconciled.
+    An end is published again if another one was published in between. Return whether anything was written. Raises
+    Conflict if the batch has changed."""
     if not found.is_ended:
         return False
     if store.amend(batch.id, to_publish(found), actor=actor).written:
@@ -155,7 +156,7 @@ def publish_end(store: Store, batch: Batch, found: Reconciliation, *, actor: str
 
 
 def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:
-    """Return the number of the entry that told an end last, and its facts."""
+    """Return the number of the entry that last published an end, and its facts."""
     batch = lookup.batch_named(store, name)
     for entry in backward(store, batch, RECONCILED):
         facts = told_before(entry.told(journal.Acted).note)
@@ -167,8 +168,7 @@ def _last_told(store: Store, name: str) -> tuple[int, bytes] | None:
 def seal(
     store: Store, batch: Batch, found: Reconciliation, *, actor: str, reason: str = "", tolerated: int = 0
 ) -> Batch:
-    """Seal a batch that was just reconciled. What was compared has to be what is sealed: the store refuses if anything
-    changed meanwhile."""
+    """Seal a batch that was just reconciled. The store refuses if anything changed since the comparison."""
     if not found.is_explained:
         raise Refused(
             f"batch {batch.name!r} is not sealed: {', '.join(found.unexplained)}; see "
@@ -176,49 +176,50 @@ def seal(
         )
     if found.recorded.dead > tolerated:
         raise Refused(
-            f"batch {batch.name!r} is not sealed: {many(found.recorded.dead, 'dead letter')}, tolerated are "
-            f"{tolerated:,}; redrive, resolve or discard them, or pass how many are fine (tolerate=…)"
+            f"batch {batch.name!r} is not sealed: it has {many(found.recorded.dead, 'dead letter')} and tolerates "
+            f"{tolerated:,}; redrive, resolve or discard them, or pass how many to tolerate (tolerate=…)"
         )
     try:
         publish_end(store, batch, found, actor=actor)
     except Conflict:
-        raise Refused(f"batch {batch.name!r} cannot be sealed: it changed while it was reconciled: try again") from None
+        raise Refused(
+            f"batch {batch.name!r} was not sealed, because it changed while it was reconciled: try again"
+        ) from None
     return store.seal(batch.id, actor=actor, reconciliation=found.facts(), reason=reason)
 
 
 def check_open(store: Store, batch: Batch) -> None:
-    """Refuse to change a batch that is sealed, and say since when, by whom, and what to do."""
+    """Refuse to change a sealed batch, with when and by whom it was sealed, and what to do."""
     told = seal_of(store, batch)
     if told is not None:
         raise Refused(
             f"batch {batch.name!r} was sealed at {when(told.at)} by {owners.short(told.by)}: it is finished, and "
-            f"nothing was changed; to continue all the same, `{reopen(batch.name)}`, else "
-            "choose another batch name"
+            f"nothing was changed; to continue it anyway, run `{reopen(batch.name)}`, or choose another batch name"
         )
 
 
 def check_goes_on(store: Store, batch: Batch) -> None:
-    """Refuse to send items back in a batch that no run takes up again: what is done of it would be lost."""
+    """Refuse to send items back in a cancelled batch: no run would do them again, so finished work would be lost."""
     check_open(store, batch)
     now = find_batch(store, batch.name)
     if now is not None and now.course is BatchMode.CANCELLED:
         raise Refused(
-            f"batch {batch.name!r} was cancelled, for good: no run would take up what is sent back, so nothing was "
-            "changed; what is done stays done, for the rest choose another batch name"
+            f"batch {batch.name!r} was cancelled for good: no run would do the items again, so nothing was changed; "
+            "done items stay done, and for the rest choose another batch name"
         )
 
 
 def end_in_the_way(store: Store, batch: Batch) -> str:
-    """Return what to know before items are sent back in a batch whose end has come: only a later end lets them run.
-    Empty where its end is still to come, or it has none."""
+    """Return the warning before items are sent back in a batch whose end has come: only a later end lets them run.
+    Empty if its end is still to come, or it has none."""
     if not course.has_ended(batch, store.now()):
         return ""
     end = f"{batch.name} ended at {when(batch.ends_at or 0.0)}"
-    return f"{end}: run it with a later --until, else the next run cancels what goes back"
+    return f"{end}: run it with a later --until, or the next run cancels the items that go back"
 
 
 def seal_of(store: Store, batch: Batch) -> Seal | None:
-    """Return the seal of a batch with what came after it; None if it is open."""
+    """Return the seal of a batch, with late commits; None if the batch is not sealed."""
     if batch.sealed_at is None:
         return None
     by, reason, late = "?", "", list[Late]()
@@ -231,7 +232,7 @@ def seal_of(store: Store, batch: Batch) -> Seal | None:
 
 
 def late_for(store: Store, batch: Batch, n: int) -> list[Late]:
-    """Return what came too late for one item, whether the batch is still sealed or not."""
+    """Return late commits for one item, even if the batch is no longer sealed."""
     return [late for late in map(_late, forward(store, batch, LATE)) if n in late.items]
 
 
@@ -240,8 +241,8 @@ def _late(entry: JournalEntry) -> Late:
 
 
 def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
-    """Report commits that came after the seal: an entry in the batch's chain, a warning for others, a line in the log.
-    Returns how many items they spoke of."""
+    """Report commits that came after the seal: an entry in the batch's chain, a warning event, a line in the log.
+    Return how many items they were about."""
     seen: set[int] = set()
     for commit in commits:
         items = sorted({int(each.n) for some in (commit.outputs, commit.moves) for each in some})
@@ -256,7 +257,7 @@ def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
 
 
 def completed_stages(store: Store, batch: Batch) -> dict[str, dict[str, Any]]:
-    """Return what is recorded about complete stages, the newest for each."""
+    """Return the newest record about each complete stage."""
     found: dict[str, dict[str, Any]] = {}
     for entry in forward(store, batch, STAGE_COMPLETED):
         facts = entry.note

@@ -1,4 +1,4 @@
-"""Who has a chunk, who last had it, and since when; which items are stuck; the blame that deaths of owners leave."""
+"""Owners of chunks, present and last; orphans; and the blame that dead owners leave."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,21 +31,21 @@ class LastGrant:
 
 
 def last_grant(store: Store, chunk: Chunk) -> LastGrant | None:
-    """Return the newest grant of the chunk itself; None where nobody ever had it."""
+    """Return the newest grant of the chunk itself; None if it was never claimed."""
     grants = (LastGrant(entry.actor, entry.at) for entry in backward(store, chunk, "claimed"))
     return next(grants, None)
 
 
 class Burials:
-    """Knows of every dead letter in a batch when it was buried. Chains are read once, family by family: what was one
-    ingested group, however often it was cut."""
+    """The times at which the dead letters of a batch were buried. Chains are read once, family by family: a family is
+    one ingested group, with every chunk that was cut from it."""
 
     def __init__(self, store: Store, batch: Batch) -> None:
         self._store, self._batch = store, batch
         self._admissions: list[tuple[int, int, float]] | None = None
 
     def of(self, family: Sequence[Chunk]) -> dict[int, float]:
-        """Return the item's number, and when it was last buried, of all that ever were in these chunks."""
+        """Return, for every item that was ever buried in these chunks, its number and when it was last buried."""
         found: dict[int, float] = {}
         for entry in forward_over(self._store, family):
             buried = list(_buried(entry.body))
@@ -54,7 +54,7 @@ class Burials:
         return found
 
     def admitted_at(self, n: int) -> float:
-        """Return when an item was admitted: what nobody buried was a dead letter from the first moment."""
+        """Return when an item was admitted: a dead letter without a burial was invalid from the start."""
         if self._admissions is None:
             self._admissions = list(self._read_admissions())
         return next((at for lo, hi, at in self._admissions if lo <= n < hi), self._batch.opened_at)
@@ -67,7 +67,7 @@ class Burials:
 
 
 def families(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Chunks that were one when they were ingested, together, in the order of their items."""
+    """Yield groups of chunks that were one chunk when they were ingested, in the order of their items."""
     roots: dict[ChunkId, ChunkId] = {}
     for chunk in sorted(chunks, key=lambda chunk: chunk.id):
         roots[chunk.id] = chunk.id if chunk.parent is None else roots.get(chunk.parent, chunk.id)
@@ -107,14 +107,14 @@ class Activity:
     def of(
         store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
     ) -> "Activity":
-        """Of a batch in a store, with the patience that it was last run with."""
+        """Return the activity of a batch, with the patience of its last run."""
         return Activity(
             chunks, now=now, grace=Patience.of(batch).orphan_after, course=batch.course, is_dead=is_dead,
             last_grant=lambda chunk: last_grant(store, chunk),
         )  # fmt: skip
 
     def facts(self, chunk: Chunk, place: ItemState | None = None) -> OrphanFacts:
-        """Return what is known about the pending items of a chunk, or about the one of them that is at `place`."""
+        """Return the facts about the pending items of a chunk, or about one at `place`."""
         return OrphanFacts(
             state=State.PENDING,
             course=self._course,
@@ -127,7 +127,7 @@ class Activity:
 
     def _was_claimed(self, chunk: Chunk) -> bool:
         """Return whether the chunk was claimed since it last made progress."""
-        if chunk.seq == 0 or self.now - chunk.touched_at <= self.grace:  # never, or it makes no difference
+        if chunk.seq == 0 or self.now - chunk.touched_at <= self.grace:  # never claimed, or within the grace period
             return False
         if not _is_seized(chunk):
             return not chunk.progressed
@@ -136,7 +136,8 @@ class Activity:
 
     @cached_property
     def _written_at(self) -> float:
-        """When anything was last written in the batch: by its rows, and if those are old, by its claims."""
+        """When anything was last written in the batch: by the rows of its chunks, and if those are old, by its
+        claims."""
         newest = max((chunk.touched_at for chunk in self._chunks), default=0.0)
         if self.now - newest <= self.grace:
             return newest
@@ -146,14 +147,13 @@ class Activity:
 
 
 def _is_seized(chunk: Chunk) -> bool:
-    """Return whether an act took the chunk from its owner since it was last granted, or nobody but an act ever touched
-    it."""
+    """Return whether an act took the chunk from its owner since the last grant, or only an act ever touched it."""
     return chunk.owner is None and chunk.version == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan(Plain):
-    """One item that waits for a person."""
+    """An item that is stuck and waits for a person."""
 
     _tells: ClassVar[str] = (
         "batch key n stage kind since owner held=is_held error attempts=place.attempt "
@@ -166,16 +166,16 @@ class Orphan(Plain):
     stage: str
     kind: OrphanKind
     since: float
-    """Since when it stands still: its last progress, the end of its wait, or the last that was written in its batch;
-    of a dead letter, when it was buried."""
+    """Since when it is stuck: its last progress, the end of its wait, or the last write in its batch; for a dead
+    letter, when it was buried."""
     owner: str
-    """Who has it, or had it last; empty where nobody ever did."""
+    """Its owner, or its last one; empty if it was never claimed."""
     is_held: bool
-    """Whether that owner is alive, under a lease that has not ended."""
+    """True if that owner is alive and its lease has not expired."""
     place: ItemState
     chunk: int
     was_begun: bool = True
-    """Whether anybody ever took it."""
+    """True if it was ever claimed."""
 
     @property
     def usd(self) -> Decimal:
@@ -183,20 +183,20 @@ class Orphan(Plain):
 
     @property
     def error(self) -> str:
-        """Its last error, as far as its place tells."""
+        """Its last error, as far as its place has it."""
         place = self.place
         return f"{place.code}: {place.reason}" if place.code and place.reason != place.code else place.code
 
 
 def find(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> Iterator[Orphan]:
-    """Everything in the batch that is stuck, in the order of the items of each chunk."""
+    """Yield every orphan of the batch, in the order of the items of each chunk."""
     eye = OrphanFinder(store, batch, is_dead=is_dead)
     for family in families(eye.chunks):
         yield from eye.look(family)
 
 
 class OrphanFinder:
-    """Looks at a batch as it stands at one moment."""
+    """A search for orphans in a batch at one moment."""
 
     def __init__(self, store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead) -> None:
         self._store, self._batch = store, batch
@@ -207,7 +207,7 @@ class OrphanFinder:
         self._burials = Burials(store, batch)
 
     def look(self, family: list[Chunk]) -> Iterator[Orphan]:
-        """Yield what is stuck in some chunks of one family."""
+        """Yield the orphans in some chunks of one family."""
         buried: dict[int, float] | None = None
         for chunk in family:
             if chunk.pending:
@@ -217,7 +217,7 @@ class OrphanFinder:
                 yield from self._dead(chunk, buried)
 
     def at(self, item: StoredItem) -> Orphan | str:
-        """Return one item; as text, why it is not stuck."""
+        """Return the item as an orphan; as text, why it is not one."""
         family = next(f for f in families(self.chunks) if any(c.lo <= item.n < c.hi for c in f))
         chunk = next(c for c in family if c.lo <= item.n < c.hi)
         if item.place.state is State.DEAD:
@@ -253,7 +253,7 @@ class OrphanFinder:
         return self.now - self._batch.opened_at > self._patience.dead_after
 
     def _owner(self, chunk: Chunk) -> str:
-        """Return who has the chunk, or had it last."""
+        """Return the owner of the chunk, or its last one."""
         if chunk.owner is not None:
             return chunk.owner
         grant = last_grant(self._store, chunk)
@@ -283,12 +283,12 @@ class OrphanFinder:
 
 
 LOOKED_AT = 16
-"""Of parts that carry blame, those whose deaths are counted in the journal."""
+"""The most chunks with blame whose deaths are counted in the journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blame(Plain):
-    """What deaths weigh on a batch."""
+    """The blame in a batch: deaths of owners without a commit."""
 
     _tells: ClassVar[str] = "parts items deaths suspected=is_suspected"
 
@@ -296,26 +296,26 @@ class Blame(Plain):
     parts: int
     items: int
     deaths: int
-    """In a row, of owners of one part, with nothing of it committed: the most there are."""
+    """The most owners of one chunk in a row that died without a commit."""
     is_suspected: bool
-    """Whether a part of it is handed out in halves already."""
+    """True if a chunk of it is already granted in halves."""
 
     @property
     def brief(self) -> str:
-        """For a progress line."""
+        """The blame in short, for a progress line."""
         return f"careful: {many(self.items, 'item')} whose last {_owners(self.deaths)} died"
 
     @property
     def note(self) -> str:
-        """Who died, and what follows."""
-        small = ", and that part is run in halves, with nothing beside it" if self.is_suspected else ""
+        """The deaths, and what follows from them."""
+        small = ", and that chunk is run in halves, with nothing beside it" if self.is_suspected else ""
         return (
-            f"the last {_owners(self.deaths)} of a part died before a commit: no more is claimed than can be "
-            f"started at once{small}, until something of it is committed"
+            f"the last {_owners(self.deaths)} of a chunk died before a commit: no more is claimed than can be started "
+            f"at once{small}, until something of it is committed"
         )
 
     def __str__(self) -> str:
-        return f"{many(self.items, 'item')} in {many(self.parts, 'part')}: {self.note} ({lifting(self.batch)})"
+        return f"{many(self.items, 'item')} in {many(self.parts, 'chunk')}: {self.note} ({lifting(self.batch)})"
 
 
 def blame_of(
@@ -327,7 +327,7 @@ def blame_of(
     is_dead: IsDead = owners.is_dead,
     only: ChunkId | None = None,
 ) -> Blame | None:
-    """Return the blame in a batch, or on one chunk of it; None where there is none."""
+    """Return the blame in a batch, or of one of its chunks; None if there is none."""
     asked = chunks if only is None else [chunk for chunk in chunks if chunk.id == only]
     blamed = find_carriers(asked, now=now, is_dead=is_dead)
     if not blamed:
@@ -357,7 +357,7 @@ def count_deaths(
     now: float,
     is_dead: IsDead = owners.is_dead,
 ) -> int:
-    """Return how many owners in a row died with nothing committed, as the chains of the chunk and its parents tell."""
+    """Return how many owners in a row died without a commit, by the chains of the chunk and its parents."""
     claims = 0
     for header in _backwards(store, chunk, known):
         if header.kind == "claimed":
@@ -368,7 +368,7 @@ def count_deaths(
 
 
 def lifting(batch: str) -> str:
-    """Return the command that lifts it."""
+    """Return the command that lifts the blame."""
     return f"{command('reset', batch, options='--blame')} lifts that"
 
 
@@ -381,8 +381,8 @@ def _owners(count: int) -> str:
 
 
 def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> Iterator[journal.Header]:
-    """Yield the headers of a chain, newest first; behind its first those of its parent's from before it was cut off. A
-    parent may have come a long way since: only so many entries are read."""
+    """Yield the headers of a chain, newest first, then those of its parent from before it was cut. A parent's chain may
+    have grown long since, so the number of entries is limited."""
     cut: ChunkId | None = None
     left = BLAME_ENTRIES
     while left > 0:
@@ -402,7 +402,7 @@ def _child(body: journal.Body) -> int | None:
 
 
 def context_of(note: bytes, n: int) -> dict[str, Any]:
-    """Return what an item was doing when it was resolved, from the note of the entry; empty where there is none."""
+    """Return what an item was doing when it was resolved, from the note of the entry; empty if there is none."""
     said = canonical.decode(note) if note else {}
     items = said.get("items", []) if isinstance(said, dict) else []
     return next((dict(each) for each in items if isinstance(each, dict) and each.get("n") == n), {})

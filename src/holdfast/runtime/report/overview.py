@@ -1,4 +1,4 @@
-"""A scan at a glance: rows, rate, cursor and lag of each partition, in words that a tired person understands."""
+"""The overview of a scan: rows, rate, cursor and lag of each partition."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,32 +18,34 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store
 
 FOLLOW = "follow"
-"""The key of the one range of a scan that follows its source."""
+"""The key of the only partition of a scan that follows its source."""
 RATE_CHECKPOINTS = 16
-"""So many of the last checkpoints tell how fast it goes."""
+"""The number of last checkpoints from which the rate is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus(Plain):
-    """One partition."""
+    """The status of one partition."""
 
     key: Any
     state: str
     rows: int
     expected: int | None
     rate: float | None
-    """Rows per second over the last checkpoints of its owner; None where nobody is at work, or before there are two."""
+    """Rows per second over the last checkpoints of its owner; None if it has no live owner, or fewer than two
+    checkpoints."""
     cursor: str
     lag: str
     updated_at: float | None
     owner: str
     accumulated: int
-    """Bytes."""
+    """The size of its accumulator in bytes."""
     error: str = ""
     share: float | None = None
-    """How much of it is behind the cursor, from 0 to 1: by rows where they are known, else by its borders."""
+    """The share of it that is behind the cursor, from 0 to 1: by rows if their number is known, otherwise by its
+    borders."""
     rows_left: int | None = None
-    """About how many rows it still has; None where nobody knows."""
+    """An estimate of its remaining rows; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +54,19 @@ class ScanOverview(Plain):
 
     rows: int
     rows_left: int | None
-    """About how many are still to come; None where nobody knows, as for what follows its source."""
+    """An estimate of the remaining rows; None if unknown, as for a scan that follows its source."""
     rate: float | None
-    """Rows per second; None where nobody is at work."""
+    """Rows per second; None if there is no live owner."""
     seconds_left: float | None
     follows: bool
     lag: str
-    """How far behind a scan is that follows its source."""
+    """The lag of a scan that follows its source."""
     states: dict[str, int]
-    """How many partitions there are, by what has become of them. Rows that were buried are items, and no partitions."""
+    """The number of partitions by state. Buried rows are items, not partitions."""
 
 
 def overview(seen: Sequence[PartitionStatus]) -> ScanOverview:
-    """Return the partitions summed up."""
+    """Return the sum of the partitions."""
     rates = [each.rate for each in seen if each.rate is not None]
     open_ = [each for each in seen if each.state in ("running", "following", State.PENDING)]
     left = None if any(each.rows_left is None for each in open_) else sum(each.rows_left or 0 for each in open_)
@@ -85,7 +87,7 @@ def has_begun(store: Store, batch: Batch) -> bool:
 
 
 def was_worked_on(store: Store, batch: Batch) -> bool:
-    """Return whether somebody walked over rows of it: a clone that nobody has run yet only has its cursors."""
+    """Return whether rows of it were read here: a clone that was never run only has its cursors."""
     chunks = store.chunks(batch.id)
     return any(chunk.owner is not None or _last_is_of_work(store, chunk) for chunk in chunks)
 
@@ -101,7 +103,7 @@ def is_followed(store: Store, batch: Batch) -> bool:
 
 
 def glances(store: Store, batch: Batch) -> Iterator[PartitionStatus]:
-    """Yield every partition as it stands now."""
+    """Yield the current status of every partition."""
     chunks, now = store.chunks(batch.id), store.now()
     for at in standings(store, batch):
         yield glance(store, at, chunk_of(chunks, at.n), now)
@@ -134,14 +136,14 @@ def _state(at: Standing) -> str:
 
 
 def of_item(store: Store, batch: Batch, item: StoredItem) -> PartitionStatus | None:
-    """Return one item of a batch, if it is a range."""
+    """Return the status of one item, if it is a partition."""
     at = standing_of(store, batch, item)
     return None if at is None else glance(store, at, chunk_of(store.chunks(batch.id), at.n), store.now())
 
 
 def lag(at: Standing, now: float) -> str:
-    """Return what is left: in rows where their number is known; else when the last one was handled. How far a scan is
-    behind its source, a tick tells, which looks at that."""
+    """Return what is left: in rows if their number is known, otherwise when the last row was handled. A tick, which
+    reads the source, reports how far a scan is behind it."""
     if at.place.state is not State.PENDING and at.place.state is not State.DEAD:
         return ""
     if at.expected is not None:
@@ -152,7 +154,7 @@ def lag(at: Standing, now: float) -> str:
 
 
 def _share(at: Standing) -> float | None:
-    """Return how much of a range is behind its cursor."""
+    """Return the share of a partition that is behind its cursor."""
     if at.place.state in (State.DONE, State.SKIPPED):
         return 1.0
     if at.expected is not None:
@@ -163,12 +165,12 @@ def _share(at: Standing) -> float | None:
     if low is None or here is None or high is None or high <= low:
         return None
     share = min(1.0, max(0.0, (here - low) / (high - low)))
-    return share if share or not at.rows else None  # rows that moved it by nothing: how many there are, nobody knows
+    return share if share or not at.rows else None  # the rows did not move the cursor, so the share is unknown
 
 
 def _byte(at: Standing, low: float) -> float | None:
-    """About which byte of a file a range has come to. Its cursor is the byte at which a block begins, and a number of
-    rows in it: how long they are is told by those before; in the first block, nobody knows."""
+    """Return about which byte of a file a partition has reached. Its cursor is the byte at which a block begins, and a
+    number of rows in the block: their length is estimated from the rows before; in the first block it is unknown."""
     where = at.cursor
     if where is None:
         return low
@@ -195,7 +197,7 @@ def _number(at: Cursor | None) -> float | None:
 
 
 def partition_in_words(at: Standing) -> str:
-    """Return how far a range has come, in a sentence."""
+    """Return how far a partition has come, in words."""
     if at.checkpoint is None or not at.checkpoint.cursor:
         return "at its beginning: no row has been handled"
     of = "" if at.expected is None else f" of {at.expected:,}"
@@ -205,7 +207,7 @@ def partition_in_words(at: Standing) -> str:
 
 
 def of_a_row(item: StoredItem) -> str:
-    """Return where the partition stood that came upon a row which was buried, as far as that is known."""
+    """Return where the partition was when it buried the row, as far as that is known."""
     seen = canonical.decode(item.payload).get("seen")
     if seen is None:
         return ""

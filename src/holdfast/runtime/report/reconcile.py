@@ -1,4 +1,4 @@
-"""The reconciliation of a batch: what should be there, what is recorded, what is there; and its end, if it has come."""
+"""The reconciliation of a batch: what is expected, recorded and observed; and its end, if it has come."""
 
 import logging
 from collections import Counter
@@ -25,7 +25,7 @@ from holdfast.runtime.verify.observe import Extras, Observer
 from holdfast.stores.base import ENTRIES_AT_A_TIME, Store, chunk_of, find_batch, is_settled
 
 TRIES = 3
-"""How often a batch is looked at that changes while it is looked at."""
+"""The most times that a batch is checked if it changes during the check."""
 Findings = Callable[[], Iterator[Finding]]
 
 
@@ -33,10 +33,10 @@ class ComparedKeys(Protocol):
     """The keys of a source, compared with those of a batch."""
 
     keys: int
-    """How many the source has, once they were compared."""
+    """The number of keys in the source, known after the comparison."""
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what either has and the other has not."""
+        """Yield the keys that only one of the two has."""
 
 
 SETTLED = (State.DONE, State.SKIPPED, State.DEAD, State.CANCELLED)
@@ -52,13 +52,13 @@ def reconcile(
     allow_empty: bool = False,
     chunks: list[Chunk] | None = None,
 ) -> Reconciliation:
-    """Compare what should be there, what is recorded and what is there. No output is edited or deleted; one that is
-    recorded and was never published gets its final name.
+    """Compare what is expected, recorded and observed. No output is edited or deleted; one that was recorded but never
+    published gets its final name.
 
-    `how`: `sums` adds up what the chunks say; `files` looks at every recorded file besides, as the end of a run does;
-    `quick` also at outputs in the store, and for files that nothing recorded; `full` reads everything.
-    `allow_empty`: it is fine that the source gave nothing, though nobody has said so before.
-    `chunks`: as they were read just now, together with the batch.
+    `how`: `sums` adds up the counts of the chunks; `files` also checks every recorded file, as the end of a run does;
+    `quick` also checks outputs in the store, and searches for files that nothing recorded; `full` reads everything.
+    `allow_empty`: an empty source is fine, even if that was not recorded before. `chunks`: the chunks, if they were
+    just read together with the batch.
     """
     there = sinks if sinks is not None else sinks_of(batch)
     if there:
@@ -67,7 +67,7 @@ def reconcile(
 
 
 def repairable(store: Store, batch: Batch, sinks: Mapping[int, Sink] | None, how: How) -> Findings:
-    """Return a function that looks at the recorded outputs again and gives what is wrong with them, item by item."""
+    """Return a function that checks the recorded outputs again and yields their flaws, item by item."""
 
     def look() -> Iterator[Finding]:
         there = sinks if sinks is not None else sinks_of(batch)
@@ -88,7 +88,7 @@ class _Reconciler:
         self._leftovers = 0
 
     def reconcile(self, batch: Batch, chunks: list[Chunk] | None) -> Reconciliation:
-        """Look, and look again where the batch changed meanwhile and something was found."""
+        """Check the batch; check again if there are findings and the batch changed meanwhile."""
         if chunks is None:
             batch, chunks = self._read(batch.name)
         self._take(self._source.findings() if self._source is not None else ())
@@ -110,7 +110,7 @@ class _Reconciler:
         return batch, self._store.chunks(batch.id)
 
     def _observe(self, batch: Batch, chunks: Sequence[Chunk]) -> Observer | None:
-        """Look at outputs; at none where sums are enough."""
+        """Check outputs; none if sums are enough."""
         if self._how == "sums":
             return None
         seen = Observer(self._store, batch, chunks, self._sinks, self._how)
@@ -123,8 +123,8 @@ class _Reconciler:
                 self._leftovers = extras.leftovers
         except OSError as error:
             raise StoreError(
-                f"outputs of batch {batch.name!r} could not be looked at: {error}; see to the disk, then try again: "
-                "nothing was changed"
+                f"outputs of batch {batch.name!r} could not be checked: {error}; fix the disk, then try again; nothing "
+                "was changed"
             ) from error
         return seen
 
@@ -170,25 +170,25 @@ class _Reconciler:
 
 
 def _miscounted(chunks: Sequence[Chunk], states: Mapping[State, int]) -> Iterator[Finding]:
-    """Yield where the chunks say something else than their items, counted one by one."""
+    """Yield states for which the counts of the chunks differ from their items, counted one by one."""
     for state in SETTLED:
         told = sum(getattr(chunk.counts, state.value) for chunk in chunks)
         if told != states[state]:
-            why = f"the chunks say that {told:,} items are {state}, the items themselves are {states[state]:,}"
+            why = f"the chunks count {told:,} items as {state}, but {states[state]:,} items are"
             yield Finding(what=What.MISCOUNTED, why=why)
 
 
 NO_SINKS: Mapping[int, Sink] = {}
 SURPLUS = "surplus"
 AMENDS = frozenset({"opened", "ingested", "steered", "sealed", "reopened"})
-"""Entries after which an end that was noted before says nothing any more."""
+"""Entries that make an earlier recorded end obsolete."""
 
 
 log = logging.getLogger("holdfast.ending")
 
 
 class _Compared(NamedTuple):
-    """An end that agreed with all chains when they were last compared."""
+    """An end that matched all chains when they were last compared."""
 
     batch: BatchId
     end: str
@@ -196,24 +196,24 @@ class _Compared(NamedTuple):
 
 
 _compared: WeakKeyDictionary[Store, _Compared] = WeakKeyDictionary()
-"""The last one of each store in this process: a message that comes again compares one chain only."""
+"""The last such end of each store in this process, so that a repeated message compares only one chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastMessage:
-    """The message that may have settled the last item of a batch, so that messages which come again and again, and
-    those beyond the expected number, do not each compare the whole batch."""
+    """The message that may have settled the last item of a batch. With it, repeated messages, and those beyond the
+    expected number, do not each compare the whole batch."""
 
     n: ItemNo
     again: bool
-    """Nothing was written for it now: an end that was noted since its item was settled knows of it."""
+    """The message came again and nothing was written for it: an end recorded since its item was settled includes it."""
 
 
 def look_for_end(
     store: Store, batch: Batch, *, actor: str, sinks: Mapping[int, Sink] = NO_SINKS, message: LastMessage | None = None
 ) -> Reconciliation | None:
-    """Reconcile a batch and publish its end, if it has come; None while it may continue. Files are looked at where
-    their sinks are given. After a message, most looks are spared."""
+    """Reconcile a batch and publish its end, if it has come; return None while it may continue. Files are checked if
+    their sinks are given. With `message`, most checks are skipped."""
 
     def compare() -> Reconciliation | None:
         now = find_batch(store, batch.name)
@@ -238,15 +238,18 @@ def _may_have_ended(batch: Batch, now: float) -> bool:
 
 
 def _has_surplus(batch: Batch) -> bool:
-    """Return whether more items came than were expected, and more may come."""
+    """Return whether more items came than expected, and more may come."""
     return batch.expected is not None and batch.admitted > batch.expected and batch.closed_at is None
 
 
 def _warn_of_surplus(store: Store, batch: Batch, message: LastMessage, actor: str) -> None:
-    """Tell that no end is told: the log, each time the first one comes that was not expected; others, once."""
+    """Warn that no end is published: in the log each time the first unexpected item comes, in the journal and the
+    events once."""
     if message.n != batch.expected:
         return
-    text = f"more items came than the {batch.expected:,} that are expected: no end is told before the number is right"
+    text = (
+        f"more items arrived than the {batch.expected:,} expected: the batch does not end until the number is corrected"
+    )
     log.warning("batch %s: %s", batch.name, text)
     body = journal.Acted(reason=text, note=canonical.encode({"expected": batch.expected}))
     warning = course.warning("more_than_expected", f"{batch.name}: {text}")
@@ -254,8 +257,9 @@ def _warn_of_surplus(store: Store, batch: Batch, message: LastMessage, actor: st
 
 
 def _is_known(store: Store, batch: Batch, message: LastMessage | None, *, whole: bool = False) -> bool:
-    """Return whether the last word on the batch is its end, and knows of the item. By the heads of chains, never by
-    clocks: they may be set back, or differ between hosts. Without `whole`, by those that were compared before."""
+    """Return whether the end of the batch is its latest entry and includes the item. This is decided by the heads of
+    chains, never by clocks, which may be set back or differ between hosts. Without `whole`, the heads compared before
+    are used."""
     if message is None or not message.again:
         return False
     end = _last_end(store, batch)
@@ -271,15 +275,15 @@ def _is_known(store: Store, batch: Batch, message: LastMessage | None, *, whole:
 
 
 def _last_end(store: Store, batch: Batch) -> str | None:
-    """Return the heads of all chains at the end that was noted last; None where the batch was amended since."""
+    """Return the heads of all chains at the last recorded end; None if the batch was amended since."""
     for entry in backward(store, batch, *AMENDS, RECONCILED):
         return None if entry.kind in AMENDS else str(entry.note["heads"])
     return None
 
 
 def _depth(store: Store, batch: Batch, sinks: Mapping[int, Sink], message: LastMessage | None) -> How:
-    """Return how closely to look: at no files where an end was noted before and only new messages came since. Each has
-    seen to its own."""
+    """Return how closely to check: no files if an end was recorded and only messages came since, because each message
+    checked its own."""
     if not sinks:
         return "sums"
     newest = backward(store, batch, *AMENDS - {"ingested"}, RECONCILED, most=ENTRIES_AT_A_TIME)

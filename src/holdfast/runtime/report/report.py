@@ -1,4 +1,4 @@
-"""The report of a batch: what became of its items, in this run and before, the word for that, and what to do next."""
+"""The report of a batch: the outcome of its items in this run and before, its state, and what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -22,7 +22,7 @@ from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.statistics import read_savings
 from holdfast.runtime.report.status import Figures
-from holdfast.runtime.text import command, in_words, many, naming_store, printable, unpause_command, usd, when
+from holdfast.runtime.text import command, in_words, many, naming_store, one_line, printable, unpause_command, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
 
@@ -35,10 +35,10 @@ STATES = ("done", "skipped", "dead", "cancelled", "pending")
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """How many there are of each, by what has become of them."""
+    """The items of a batch, counted by state."""
 
     items: Mapping[str, int]
-    """Partitions, where it is a scan."""
+    """Items, or the partitions of a scan."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Rows of a scan that were buried."""
     noun: str = "item"
@@ -48,7 +48,7 @@ class Kinds:
         return sum(self.items.values())
 
     def all(self) -> str:
-        """`All 5 items are`."""
+        """Return `All 5 items are`."""
         return f"All {self.count:,} {self.noun}s are" if self.count != 1 else f"Its one {self.noun} is"
 
     def died(self) -> str:
@@ -65,10 +65,9 @@ class Kinds:
         return " and ".join([*told, *([many(rows, "buried row")] if rows else [])])
 
     def lines(self) -> list[str]:
-        """For the report."""
+        """Return the lines for the report."""
         sums = " + ".join(f"{self.items.get(name, 0):,} {name}" for name in STATES)
-        label = "items" if self.noun == "item" else "parts"
-        found = [f"  {label}    {self.count:,} = {sums}"]
+        found = [f"  items    {f'{self.count:,}' if self.noun == 'item' else many(self.count, self.noun)} = {sums}"]
         if self.rows:
             told = " + ".join(f"{count:,} {name}" for name, count in self.rows.items())
             found.append(f"  buried   {many(sum(self.rows.values()), 'row')} = {told}")
@@ -76,7 +75,7 @@ class Kinds:
 
 
 def kinds_of(now: status.Status) -> Kinds:
-    """Return the items of a batch; of a scan, rows that were buried apart from its partitions."""
+    """Return the items of a batch by state; of a scan, buried rows separately from its partitions."""
     mine = {name: getattr(now.counts, name) for name in STATES}
     if now.kind is not Kind.PARTITIONS:
         return Kinds(mine)
@@ -110,14 +109,15 @@ def results(pipeline: "PipelineDefinition", name: str) -> Iterator[Result]:
         yield Result(record.key, value_of(stage, outputs[0], name, record), record.n)
 
 
-DEAD_SHOWN = 20
+DEAD_SHOWN, REASON_SHOWN, NOTE_SHOWN = 20, 400, 4_000
+"""Dead letters in a report; characters of a reason, and of a finding or a note, in one line of its text."""
 SAVED_ENTRIES, SAVED_ITEMS = 2_000, 20_000
-"""Commits from before a run that are read to tell what it did not have to do again."""
+"""The most entries and items that are read to sum up exactly what a run did not have to do again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThisRun:
-    """What the run at hand did, beside what was there before."""
+    """The work of this run, as opposed to earlier ones."""
 
     _tells: ClassVar[str] = "* rate"
 
@@ -130,18 +130,18 @@ class ThisRun:
     seconds: float
     rewound: int = 0
     adopted: int = 0
-    """Outputs that an earlier attempt had made and could not record: found valid, neither made nor paid for again."""
+    """Outputs that an earlier attempt had made but not recorded: found valid, and neither made nor paid for again."""
     rows: int = 0
-    """Rows of a scan that it handled."""
+    """Rows of a scan that this run handled."""
     rows_before: int = 0
     redriven: int = 0
-    """Of what is done, rows of a scan that had been buried."""
+    """Rows of a scan that had been buried, among `done`."""
 
     def __str__(self) -> str:
         return f"{self.done:,} done in {in_words(self.seconds)} ({self.rate:,.1f}/s), {self.done_before:,} before"
 
     def of_rows(self) -> str:
-        """Return the same for a scan: what counts there is rows."""
+        """Return the same for a scan, which counts rows."""
         rate = self.rows / self.seconds if self.seconds > 0 else 0.0
         parts = self.done - self.redriven
         done = f"{many(parts, 'partition')} done, " if parts else ""
@@ -156,13 +156,13 @@ class ThisRun:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the resume did not have to do again."""
+    """Work of earlier runs that a resume did not have to do again."""
 
     items: int
     usd: Decimal
     seconds: float
     about: bool = False
-    """Money and seconds are worked out from what such items cost: there are too many to add up each of them."""
+    """Money and seconds are estimated from the average item, because there are too many to add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +290,15 @@ class Report(Plain):
             lines.append(f"  sealed   at {when(self.sealed_at)}: it takes no more items, commits or acts")
         if c.pending:
             lines.append("  left     " + ", ".join(self._left()))
-        lines += [f"  dead     {d.key!r} at {d.stage}: {d.code}: {d.reason}" for d in self.dead[:5]]
+        lines += [
+            f"  dead     {d.key!r} at {d.stage}: {d.code}: {one_line(d.reason, REASON_SHOWN)}" for d in self.dead[:5]
+        ]
         if c.dead > 5:
             lines.append(f"  dead     … and {c.dead - 5:,} more: {command('dead list', self.batch)}")
         findings = self.reconciliation.findings if self.reconciliation is not None else ()
-        lines += [f"  finding  {_about(f)}{f.why}" for f in findings[:5]]
-        lines += [f"  hook     {failed}" for failed in self.failed_hooks]
-        lines += [f"  note     {warning}" for warning in self.warnings]
+        lines += [f"  finding  {one_line(_about(f) + f.why, NOTE_SHOWN)}" for f in findings[:5]]
+        lines += [f"  hook     {one_line(failed, NOTE_SHOWN)}" for failed in self.failed_hooks]
+        lines += [f"  note     {one_line(warning, NOTE_SHOWN)}" for warning in self.warnings]
         return printable(self._pasteable("\n".join(lines)))
 
     def _pasteable(self, text: str) -> str:
@@ -316,18 +318,20 @@ class Report(Plain):
         return f"<pre>{escape(str(self))}</pre>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A report that is pickled or copied keeps what it tells, and knows no store any more."""
+        """Pickle or copy the report without its store."""
         facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "_pipeline"}
         return _restore, ({**facts, "stages": {name: dict(told) for name, told in self.stages.items()}},)
 
     def _needed(self) -> "PipelineDefinition":
         if self._pipeline is None:
-            raise UsageError("this report was read from a file and knows no store")
+            raise UsageError(
+                "this report was unpickled or copied and has no store: open the store and ask for a new one"
+            )
         return self._pipeline
 
     @staticmethod
     def of(pipeline: "PipelineDefinition", batch: str) -> "Report":
-        """Return how a batch stands, without a run."""
+        """Return the report of a batch, without a run."""
         named = lookup.batch_named(pipeline.store, batch)
         return make(pipeline, pipeline.store, named, run=None, reason="", tolerated=0)
 
@@ -341,7 +345,7 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
          warnings: tuple[str, ...] = (), findings: Findings | None = None,
          compared: Reconciliation | None = None, began_with: Sequence[Chunk] = (),
          failed_hooks: tuple[str, ...] = ()) -> Report:  # fmt: skip
-    """Return the report of a batch as it stands in the store; `batch` was read just now."""
+    """Return the report of a batch as it is in the store; `batch` was just read."""
     now, named = status.snapshot(store, batch, brief=True), pipeline.store_name
     if not reason and now.end is None and not now.is_empty:
         reason = "paused" if now.course is BatchMode.PAUSED else now.halted
@@ -386,24 +390,24 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
 
 
 def _completed(pipeline: "PipelineDefinition", store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
-    """Return what is on record of complete stages: that is written where they have hooks, else it need not be looked
-    for."""
+    """Return what is recorded about complete stages. That is only written for stages with hooks, so without hooks the
+    journal is not searched."""
     has_hooks = any(stage.hooks.after.functions for stage in pipeline.stages)
     return lifecycle.completed_stages(store, batch) if has_hooks else {}
 
 
 def _told_once(warnings: tuple[str, ...], blame: Blame | None) -> Iterator[str]:
-    """Yield the warnings of a run, with the blame that is left at its end in place of what was told of it meanwhile."""
+    """Yield the warnings of a run, with the blame at its end instead of the warning about it during the run."""
     yield from (each for each in warnings if blame is None or each != blame.note)
     if blame is not None:
         yield str(blame)
 
 
 def _nothing(now: status.Status) -> str:
-    """Return the sentence on a batch to which its source gave nothing: most often a wrong path, pattern or filter."""
+    """Return the sentence for a batch whose source was empty: most often a wrong path, pattern or filter."""
     return (
-        f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. Where that "
-        "is fine, pass allow_empty=True."
+        f"The source gave no {'row' if now.counts.expected else 'item'}: check its path, pattern or filter. If that is "
+        "intended, pass allow_empty=True."
     )
 
 
@@ -423,8 +427,8 @@ STOPPED_BY = {
 def _state(
     now: status.Status, reason: str, tolerated: int, *, read: bool, unexplained: str, kinds: Kinds, has_source: bool
 ) -> tuple[str, str]:
-    """Return the word for the batch, and its sentence. `read`: this run came to the end of its source, where it had
-    one; `unexplained`: what does not agree."""
+    """Return the state of the batch, and its sentence. `read`: this run read its source, if it has one, to its end;
+    `unexplained`: the discrepancies."""
     counts = now.counts
     left = f"{kinds.pending()} left to do" if counts.pending else _to_come(now)
     state = _word(now, reason, read=read, findings=bool(unexplained))
@@ -441,12 +445,13 @@ def _state(
 
 
 FINAL = frozenset({End.STOPPED, End.CANCELLED, OVER_TOLERANCE})
-"""States in which running again changes nothing by itself."""
+"""States in which another run alone changes nothing."""
 
 
 def _word(now: status.Status, reason: str, *, read: bool, findings: bool) -> str:
-    """Return the word for the batch, by the one rule for it; nothing while it may continue as it is. `read`: this run
-    came to the end of its source, where it had one; `findings`: something does not agree, or could not be verified."""
+    """Return the state of the batch by the common rule (`word_of`); empty while it may continue. `read`: this run read
+    its source, if it has one, to its end; `findings`: there are discrepancies, or outputs that could not be
+    verified."""
     end, is_over = now.end, now.is_complete and read
     if end not in (End.CANCELLED, End.STOPPED) and not is_over:
         end = End.STOPPED if reason == "until" else None
@@ -455,11 +460,11 @@ def _word(now: status.Status, reason: str, *, read: bool, findings: bool) -> str
 
 
 def _sentence(word: str, now: status.Status, reason: str, left: str, unexplained: str) -> str:
-    """Return what to know about a batch of that word, and what to do next. `unexplained`: what does not agree."""
+    """Return the sentence for a batch in that state, with what to do next. `unexplained`: the discrepancies."""
     see = f"{unexplained}: see `{command('reconcile', now.batch)}`."
     if word in (End.CANCELLED, End.STOPPED):
         told = _cancelled(now) if word == End.CANCELLED else _stopped(now)
-        return f"{told} Besides, {see}" if unexplained else told
+        return f"{told} Also, {see}" if unexplained else told
     if word == FINDINGS:
         return f"Nothing is left to do, but {see}"
     if word == OVER_TOLERANCE:
@@ -474,9 +479,9 @@ def _sentence(word: str, now: status.Status, reason: str, left: str, unexplained
 def _cancelled(now: status.Status) -> str:
     counts = now.counts
     if counts.running:
-        return f"{many(counts.running, 'item')} still in flight: their owners finish them or leave them."
+        return f"{many(counts.running, 'item')} still in flight: their owners finish or leave them."
     if counts.pending:
-        return f"{many(counts.pending, 'item')} left by an owner that is gone: run it or cancel it again."
+        return f"{many(counts.pending, 'item')} left by an owner that is gone: run or cancel the batch again."
     return (
         f"{_of(counts.cancelled, counts.expected)} cancelled, the others stay as they are; choose another batch name."
     )
@@ -492,15 +497,15 @@ def _stopped(now: status.Status) -> str:
         )
     if now.end in (End.COMPLETE, End.WITH_DEAD):
         return (
-            f"Its end came, and its source was not read to its end: {many(counts.expected, 'item')} that came "
-            f"before {'is' if counts.expected == 1 else 'are'} settled, anything new in it was not taken. Give it a "
-            "later `until`, or run the new ones in another batch."
+            f"Its end came before its source was read to the end: {many(counts.expected, 'item')} that came before "
+            f"{'is' if counts.expected == 1 else 'are'} settled, new ones were not read. Pass a later `until`, or run "
+            "the new ones in another batch."
         )
-    unread = "" if now.ingested_at is not None else " before all of its items were there"
+    unread = "" if now.ingested_at is not None else " before all of its items were read"
     flight = f", {counts.pending:,} still in flight" if counts.pending else ""
     return (
         f"Its end came{unread}: {counts.done:,} of {many(counts.expected, 'item')} done, {counts.cancelled:,} "
-        f"cancelled{flight}. What was cancelled stays so, unless it is reset and the batch gets a later end."
+        f"cancelled{flight}. Cancelled items stay cancelled unless you reset them and give the batch a later end."
     )
 
 
@@ -517,8 +522,8 @@ def _of(some: int, of_all: int) -> str:
 
 
 def _unexplained(now: status.Status, found: Reconciliation | None, unverified: int) -> str:
-    """Return what does not agree, in words: nothing where every item that came is accounted for, be they fewer than
-    were expected: that is an end of its own."""
+    """Return the discrepancies in words; empty if every item that came is accounted for. Fewer items than expected are
+    not a discrepancy: the batch then has an end for that."""
     told = found.unexplained if found is not None and found.is_ended and not found.is_told else ()
     surplus = [f"{now.surplus:,} unexpected"] if now.surplus and found is None else []
     others = [f"{many(unverified, 'output')} could not be verified"] if unverified else []
@@ -526,7 +531,7 @@ def _unexplained(now: status.Status, found: Reconciliation | None, unverified: i
 
 
 def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool) -> tuple[str, str]:
-    """Return the state and the sentence of a batch that may continue as it is."""
+    """Return the state and the sentence of a batch that may continue."""
     word = STOPPED_BY.get(reason)
     if word is not None:
         return "interrupted", f"{word}, {left}: run again to continue."
@@ -535,9 +540,9 @@ def _unfinished(now: status.Status, reason: str, left: str, *, has_source: bool)
     if now.expected is not None:
         return "open", f"{left[0].upper()}{left[1:]}: wait for them, or `{command('close', now.batch)}`."
     return "open", (
-        f"More items may come: run it with its source to read the rest; if messages bring them, "
-        f"`{command('expect', now.batch, 'N')}` says how many there are, and "
-        f"`{command('close', now.batch)}` that these were all."
+        "More items may come: run it with its source to read the rest; if messages bring them, "
+        f"`{command('expect', now.batch, 'N')}` records how many there are, and `{command('close', now.batch)}` that "
+        "there are no more."
     )
 
 
@@ -548,7 +553,7 @@ def _to_come(now: status.Status) -> str:
 
 
 def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
-    """`done`: how many are, where nothing ran."""
+    """Return the work of this run; `done` is the number of done items, used if nothing ran."""
     if run is None:
         return ThisRun(done, 0, 0, 0, 0, Decimal(0), 0.0)
     now = run.now
@@ -571,7 +576,8 @@ def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
 def _saved(
     store: Store, run: Figures | None, chunks: Sequence[Chunk], began_with: Sequence[Chunk], stages: int
 ) -> Saved:
-    """Return what was done before and is not done again: what these items cost, or about that where there are many."""
+    """Return the work of earlier runs that is not done again: the exact cost of these items, or an estimate if they are
+    many."""
     if run is None or run.before.done <= 0:
         return Saved(0, Decimal(0), 0.0)
     if run.admitted <= SAVED_ITEMS and sum(chunk.seq for chunk in chunks) <= SAVED_ENTRIES:

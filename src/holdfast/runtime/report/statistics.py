@@ -1,8 +1,8 @@
-"""What the attempts of a batch took and cost, by stage and in all, computed from its journal.
+"""Time and cost of the attempts of a batch, by stage and in all, computed from its journal.
 
-Every attempt that is in the journal counts once, failed ones included; an output that was adopted was not run and
-counts as nothing but an outcome. Seconds, tokens and metrics have one number per attempt; `attempts` has one per item
-and stage that came to an end there. Money is exact.
+Every attempt in the journal counts once, failed ones included; an adopted output was not run and counts only as an
+outcome. Seconds, tokens and metrics have one number per attempt; `attempts` has one per item and stage that it
+completed. Money is exact.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ Figure = int | float | Decimal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBin:
-    """How many numbers are at most `upto` and above the bucket before; `upto` is None in the last one."""
+    """The count of numbers up to `upto` and above the previous bin; `upto` is None in the last one."""
 
     upto: Figure | None
     count: int
@@ -55,7 +55,7 @@ class HistogramBin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(Plain):
-    """Count, extremes, sum, mean, median and 95th percentile of some numbers; None where there are none."""
+    """Count, extremes, sum, mean, median and 95th percentile of some numbers; None if there are none."""
 
     _tells: ClassVar[str] = "count min max sum mean p50 p95 buckets?"
 
@@ -71,7 +71,7 @@ class Summary(Plain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one model had of the attempts, the money and the tokens."""
+    """One model's share of the attempts, the money and the tokens."""
 
     attempts: int
     usd: Decimal
@@ -80,18 +80,18 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStatistics(Plain):
-    """The attempts of one stage, or of all stages together, where `stage` is None."""
+    """The attempts of one stage, or of all stages together if `stage` is None."""
 
     stage: str | None
     runs: int
-    """How many attempts were made."""
+    """The number of attempts."""
     queue: Summary
     execution: Summary
     total: Summary
     usd: Summary
     tokens: Summary
     attempts: Summary
-    """How many attempts an item needed here."""
+    """The number of attempts that an item needed at this stage."""
     metrics: Mapping[str, Summary]
     outcomes: Mapping[str, int]
     models: Mapping[str, Share]
@@ -117,13 +117,12 @@ class Statistics(Plain):
 
 
 def collect(store: Store, batch: Batch, *, held: int = HELD_NUMBERS) -> Statistics:
-    """Return the statistics of a batch as it stands. Exact at every size; `held` is how many numbers may be in
-    memory."""
+    """Return the statistics of a batch. They are exact at every size; `held` limits the numbers in memory."""
     return _Collector(store, batch, held).statistics()
 
 
 class _Collector:
-    """Reads the journal as often as it takes."""
+    """A reader of the journal, in as many passes as needed."""
 
     def __init__(self, store: Store, batch: Batch, held: int) -> None:
         self._names = stage_names(batch)
@@ -205,7 +204,7 @@ def summarise(quantiles: Quantiles, *, exact: bool = False) -> Summary:
 
 
 def summarise_counts(counts: Counter[int]) -> Summary:
-    """Return the summary of numbers that are few and small, given as how often each occurs."""
+    """Return the summary of a few small numbers, given as how often each occurs."""
     count = counts.total()
     if not count:
         return Summary(count=0, min=None, max=None, sum=0, mean=None, p50=None, p95=None)
@@ -243,7 +242,7 @@ def _number(value: Number | Fraction | None) -> Figure | None:
 
 
 def _usd(value: Number | Fraction | None) -> Decimal | None:
-    """Units as dollars; a mean or a quantile between two units is rounded to one."""
+    """Return units as dollars; a mean or a quantile between two units is rounded."""
     return None if value is None else canonical.to_usd(round(value))
 
 
@@ -263,7 +262,7 @@ def _counted(counter: Counter[str]) -> Mapping[str, int]:
 
 
 class ItemCost:
-    """What the attempts of one item at one stage took and cost, in its last epoch there."""
+    """Time and cost of the attempts of one item at one stage, in its last epoch there."""
 
     __slots__ = ("epoch", "seconds", "spent")
 
@@ -272,7 +271,7 @@ class ItemCost:
 
 
 class Savings:
-    """Items that were done before a run and that nobody touched since, with what they cost."""
+    """Items that were done before a run and left untouched by it, with their cost."""
 
     def __init__(self) -> None:
         self._costs: dict[int, dict[int, ItemCost]] = {}
@@ -283,12 +282,12 @@ class Savings:
         return len(self._done)
 
     def sum(self) -> tuple[float, int]:
-        """Return the seconds, and the money in units, of what is kept."""
+        """Return the seconds, and the money in units, of these items."""
         kept = [cost for n in self._done for cost in self._costs.get(n, {}).values()]
         return sum(cost.seconds for cost in kept), sum(cost.spent for cost in kept)
 
     def learn(self, body: journal.Body) -> None:
-        """Take in an entry from before the run."""
+        """Replay an entry from before the run."""
         if isinstance(body, journal.Acted):
             for moved in body.items:
                 (self._done.add if moved.after == State.DONE else self._done.discard)(moved.n)
@@ -303,7 +302,7 @@ class Savings:
                 self._at(spend.n, stage, self._epoch(spend.n, stage)).spent += spend.usd
 
     def forget(self, body: journal.Body) -> None:
-        """Take in an entry of the run: what it names was not left alone."""
+        """Replay an entry of the run: the items it names were not left untouched."""
         if isinstance(body, journal.Acted):
             self._done.difference_update(moved.n for moved in body.items)
         elif isinstance(body, journal.Checkpointed):
@@ -319,7 +318,8 @@ class Savings:
             self._done.update(group.items)
 
     def _at(self, n: int, stage: int, epoch: int) -> ItemCost:
-        """Return what is known of an item at a stage; what it cost in an epoch before was made again."""
+        """Return the cost of an item at a stage; the cost of an earlier epoch does not count, because that work was
+        done again."""
         stages = self._costs.setdefault(n, {})
         if stage not in stages or stages[stage].epoch != epoch:
             stages[stage] = ItemCost(epoch)
@@ -331,7 +331,7 @@ class Savings:
 
 
 def read_savings(store: Store, chunks: Sequence[Chunk], began_with: Mapping[int, int]) -> Savings:
-    """Replay a batch; `began_with` tells how long the chain of each chunk was when the run began."""
+    """Replay a batch; `began_with` is the length of each chunk's chain when the run began."""
     found = Savings()
     for entry in forward_over(store, chunks):
         take = found.learn if entry.seq <= began_with.get(entry.stored.chain, 0) else found.forget

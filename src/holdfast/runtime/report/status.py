@@ -33,7 +33,7 @@ from holdfast.stores.owners import IsDead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldChunk:
-    """A chunk in somebody's hands."""
+    """A chunk that has an owner."""
 
     chunk: int
     lo: int
@@ -42,23 +42,23 @@ class HeldChunk:
     fence: int
     pending: int
     expires_in: float
-    """Seconds until the lease ends, if it is not renewed; negative when it has ended."""
+    """Seconds until the lease expires, unless it is renewed; negative if it has expired."""
     is_live: bool
     by_its_clock: bool = False
-    """Whether that is told by its owner's clock, which may be wrong: on a bucket no clock is common to all."""
+    """True if that is by its owner's clock, which may be wrong: on a bucket there is no common clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanFacts:
-    """What is known of a scan beside its counts."""
+    """Facts about a scan in addition to its counts."""
 
     unconverged: str
-    """Why it has no result though its partitions are done; empty where it has one, or needs none."""
+    """Why it has no result although its partitions are done; empty if it has one, or needs none."""
     has_begun: bool
-    """Rows were handled, or a person set a cursor."""
+    """True if rows were handled, or a person set a cursor."""
     is_followed: bool
     was_worked_on: bool
-    """Somebody walked over rows of it: a clone that nobody has run yet only has its cursors."""
+    """True if rows of it were read here: a clone that was never run only has its cursors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Status(Plain):
 
 
 def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, brief: bool = False) -> Status:
-    """Return the batch as it is now. `brief`: of one with nothing left to do, without what its last commits tell."""
+    """Return the current status of a batch. `brief`: if nothing is left to do, do not read its last commits."""
     chunks, now = store.chunks(batch.id), store.now()
     counts, totals, kind, end = standing_of(store, batch, chunks, now=now, is_dead=is_dead)
     recent = Recent(recent_commits(store, chunks, RECENT_ENTRIES)) if counts.pending or not brief else None
@@ -221,7 +221,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
 def standing_of(
     store: Store, batch: Batch, chunks: Sequence[Chunk], *, now: float, is_dead: IsDead = owners.is_dead
 ) -> BatchStanding:
-    """Return how a batch stands, with every item counted once and the patience that the batch was last run with."""
+    """Return the standing of a batch, with every item counted once, judged with the patience of its last run."""
     activity = cache(lambda: Activity.of(store, batch, chunks, now=now, is_dead=is_dead))
 
     def cut_short() -> bool:
@@ -233,21 +233,21 @@ def standing_of(
 
 
 def set_back_note(store: Store, batch: Batch | None = None) -> str:
-    """Return what to know of a store that was set back, where that was after the batch was opened; else nothing."""
+    """Return the note about a store that was set back, if that was after the batch was opened; otherwise empty."""
     told = store.set_back() if isinstance(store, TellsHistory) else None
     if told is None or (batch is not None and batch.opened_at > told.at):
         return ""
-    return f"{set_back_words(told)}; what was in the missing ones is done again, as far as it was work"
+    return f"{set_back_words(told)}; work recorded in the missing entries is done again"
 
 
 def set_back_words(told: SetBack) -> str:
-    """That a store was set back, by how much, and when that was seen."""
+    """Return that a store was set back, by how much, and when that was noticed."""
     seen = datetime.fromtimestamp(told.at, UTC).isoformat(sep=" ", timespec="seconds")
-    return f"the store was set back: it had {told.had:,} entries and came back with {told.has:,}, which was seen {seen}"
+    return f"the store was set back: it had {told.had:,} entries and came back with {told.has:,}, noticed at {seen}"
 
 
 def doing(chunk: Chunk, activity: Activity) -> str:
-    """Return what the pending items of a chunk are doing, in a word."""
+    """Return what the pending items of a chunk are doing, in one word."""
     facts = activity.facts(chunk)
     if acts.judge_orphan(facts, now=activity.now, grace=activity.grace, dead_after=0.0) is not None:
         return "orphaned"
@@ -273,55 +273,82 @@ def _held(chunk: Chunk, now: float, is_dead: IsDead, one_clock: bool) -> HeldChu
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A moment of a run, for whoever shows it."""
+    """A moment of a run, as `run(progress=…)` passes it to a function: counts of the batch, and of every stage."""
 
     before: Counts
+    """Items that were settled before this run, less those that it sent back."""
     now: Counts
+    """Items that this run settled, with its attempts and its money."""
     admitted: int
     """Items of the batch so far."""
     added: int
-    """Of them, by this run."""
+    """Items that this run admitted."""
     known: int
+    """Items of the source that the batch had already."""
     seconds: float
+    """Seconds since the run began."""
     ingested: bool
+    """Whether the source has been read to its end."""
     rewound: int = 0
-    """Items that this run sent back while it was at work."""
+    """Items that this run sent back."""
     elsewhere: Counts = field(default_factory=Counts)
-    """What other processes have done since the run began, as far as it is known."""
+    """Items that other processes settled since the run began, as far as this run has read it."""
     looking: str = ""
-    """How far the look at what is recorded has come, while there is one."""
+    """The progress of the check of recorded outputs, while it runs."""
     paused: tuple[str, ...] = ()
     """Stages whose breaker is open."""
     adopted: int = 0
-    """Outputs that this run found made already, and did not make again."""
+    """Outputs that this run found and did not make again."""
     rows_before: int = 0
     """Rows of a scan that were handled before this run."""
     rows: int = 0
-    """And by it."""
+    """Rows of a scan that this run handled."""
     counts_rows: bool = False
-    """Whether the items are ranges of a source, and progress is told in rows."""
+    """Whether the items are partitions of a scan, whose progress is counted in rows."""
     rows_expected: int | None = None
-    """How many rows there are in all, where that is known."""
+    """The number of rows in all, if it is known."""
     letters: "Letters" = field(default_factory=lambda: Letters())  # noqa: PLW0108 - it is defined below
-    """Of the items of a scan, those that are no partitions."""
+    """The items of a scan that are buried rows, not partitions."""
     careful: str = ""
-    """Why no more is claimed than can be started at once, while that is so."""
+    """The reason why no more items are claimed than can be started at once, while that is so."""
+    stages: tuple["StageFigures", ...] = ()
+    """The stages in their order."""
 
     @property
     def whole(self) -> Counts:
-        """The batch: what was there before, what this run did and what others did beside it."""
+        """The whole batch: before this run, by this run, and by other processes."""
         return self.before.plus(self.now).plus(self.elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """Rows of a scan that were buried: items of their own, and no partitions."""
+    """Rows of a scan that were buried: items that are not partitions."""
 
     count: int = 0
     settled: int = 0
     dead: int = 0
     done_now: int = 0
-    """Those that were redriven, and are done by this run."""
+    """Redriven rows that this run has done."""
 
     def plus(self, count: int, settled: int, dead: int, done: int = 0) -> "Letters":
         return Letters(self.count + count, self.settled + settled, self.dead + dead, self.done_now + done)
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """A stage at one moment of a run. Items that have not reached it are in none of its counts; those that passed
+    the last stage are the settled items of the batch."""
+
+    name: str
+    passed: int
+    """Items that need this stage no more: they passed it, or they are settled."""
+    running: int
+    """Items that are in handlers of this stage in this process."""
+    waiting: int
+    """Other items at this stage: ready, waiting for a retry, held by another process, or handled and not committed."""
+    rate: float = 0.0
+    """Items per second that passed it lately."""
+    seconds_left: float | None = None
+    """Seconds until no item needs this stage, at that rate; None if it is 0, or the source is still read."""
+    is_estimate: bool = False
+    """Whether the split between stages is estimated: too many items were pending before the run to count them all."""

@@ -42,17 +42,17 @@ from holdfast.stores.base import Store, lineage
 
 
 def row_fields(item: StoredItem) -> list[tuple[str, str]]:
-    """Return the row of a dead letter field by field, then its place in the source; nothing where it cannot be read."""
+    """Return the row of a dead letter field by field, then its place in the source; nothing if it cannot be read."""
     try:
         plain = canonical.decode(item.payload)
-        return [*_row(plain), ("stood", _place(plain))]
+        return [*_row(plain), ("place", _place(plain))]
     except (HoldfastError, msgspec.DecodeError, KeyError, TypeError):
-        return []  # damaged, or cut: it is shown as it is
+        return []  # damaged, or truncated: it is shown as it is
 
 
 def _row(plain: dict[str, Any]) -> list[tuple[str, str]]:
     if "row" not in plain:
-        return [("row", "too large to be kept: the source has it")]
+        return [("row", "too large to store: it is only in the source")]
     row = canonical.from_plain(plain["row"], "the row")
     if not isinstance(row, dict) or not row:
         return [("row", _shown(row))]
@@ -72,7 +72,7 @@ def _place(plain: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ItemOutlook:
-    """Three answers about one item."""
+    """The place of one item, what happens next, and the commands for it."""
 
     now: str
     next: str
@@ -80,7 +80,7 @@ class ItemOutlook:
 
 
 def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> ItemOutlook:
-    """Return where the item is now, and what may become of it."""
+    """Return where the item is now, and what can happen to it."""
     place = item.place
     names = stage_names(batch)
     at = lookup.stage_title(names, place.stage)
@@ -100,11 +100,11 @@ def look_ahead(store: Store, batch: Batch, item: StoredItem, chunk: Chunk) -> It
 
 
 def _again(batch: Batch, item: StoredItem) -> tuple[str, ...]:
-    """Return how to do it again: in a cancelled batch there is no way, in a sealed one another act comes first."""
+    """Return the command to do the item again: none in a cancelled batch; a sealed one must be reopened first."""
     if batch.course is BatchMode.CANCELLED:
         return ()
     if batch.sealed_at is not None:
-        return (f"{reopen(batch.name)}   its batch is sealed: reopen it, to do the item again",)
+        return (f"{reopen(batch.name)}   its batch is sealed: reopen it to do the item again",)
     return (f"{command('reset', batch.name, item.key, '--reason …')}        do it again from the start",)
 
 
@@ -140,32 +140,32 @@ def _pending(
         is_due = retry.item_waits_until(place, now) <= now
         waits = "" if is_due else f"; its next attempt is due at {when(place.due)}{_because(place)}"
         text = (
-            f"pending at {at!r}, in the hands of {owners.short(chunk.owner)} under fence {chunk.fence}{since} "
-            f"(its lease lasts {in_words(chunk.expires - now)}{by_whose_clock(store)}){waits}."
+            f"pending at {at!r}, held by {owners.short(chunk.owner)} under fence {chunk.fence}{since} (its lease lasts "
+            f"{in_words(chunk.expires - now)}{by_whose_clock(store)}){waits}."
         )
-        return ItemOutlook(text, "its owner continues with it; if the owner dies, another takes it over.", reset)
+        return ItemOutlook(text, "its owner continues with it; if the owner dies, another worker takes it over.", reset)
     due = max(retry.item_waits_until(place, now), retry.chunk_waits_until(chunk, now))
     if due > now:
         text = f"waits at {at!r} until {when(due)}, {in_words(due - now)} from now{_because(place)}."
-        return ItemOutlook(text, _then(batch, "a run takes it when it is due."), reset)
-    lost = "" if chunk.owner is None else f"; {owners.short(chunk.owner)} had it and is gone or overdue"
-    again = "the next run takes it: start one, nothing runs by itself."
+        return ItemOutlook(text, _then(batch, "a run claims it when it is due."), reset)
+    lost = "" if chunk.owner is None else f"; its last owner, {owners.short(chunk.owner)}, is gone or overdue"
+    again = "the next run claims it: start one, nothing runs by itself."
     return ItemOutlook(f"ready at {at!r}{lost}{_course(batch)}.", _then(batch, again), reset)
 
 
 def _blamed(store: Store, batch: Batch, chunk: Chunk, found: ItemOutlook) -> ItemOutlook:
-    """Return the same, with the deaths that are held against the part of the batch that has the item."""
+    """Return the outlook with the blame of the item's chunk added."""
     told = orphans.blame_of(store, batch, store.chunks(batch.id), now=store.now(), only=chunk.id)
     if told is None or batch.course is BatchMode.CANCELLED:
         return found
     lift = command("reset", batch.name, options="--blame --reason …")
-    lift += "   they died of something else: run it at full speed"
-    why = f"{told.note[0].upper()}{told.note[1:]}.".replace("of a part", "of this part")
+    lift += "   they died for another reason: run it at full speed"
+    why = f"{told.note[0].upper()}{told.note[1:]}.".replace("of a chunk", "of this chunk")
     return ItemOutlook(f"{found.now} {why}", found.next, (*found.commands, lift))
 
 
 def by_whose_clock(store: Store) -> str:
-    return "" if store.capabilities.one_clock else ", as its owner's clock tells"
+    return "" if store.capabilities.one_clock else ", by its owner's clock"
 
 
 def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str) -> ItemOutlook:
@@ -173,21 +173,21 @@ def _orphaned(batch: Batch, item: StoredItem, stuck: Orphan, now: float, at: str
     if stuck.is_held:
         hands = f"{stuck.owner} holds it and is alive"
     else:
-        hands = f"{stuck.owner} had it last" if stuck.owner else "nobody ever took it"
+        hands = f"{stuck.owner} had it last" if stuck.owner else "it was never claimed"
     error = f"; its last error was {stuck.error}" if stuck.error else ""
     why = f"no progress since {when(stuck.since)}, {in_words(now - stuck.since)} ago; {hands}{error}"
     if batch.course is BatchMode.CANCELLED:
         text, then = f"stranded at {at!r}: its batch was cancelled; {why}.", "nothing: its batch was cancelled."
     else:
-        often = f"; re-enqueued {stuck.place.requeues} of {REQUEUES} times" if stuck.place.requeues else ""
+        often = f"; requeued {stuck.place.requeues} of {REQUEUES} times" if stuck.place.requeues else ""
         text = f"an orphan at {at!r}: {why}{often}{_course(batch)}."
         held = ", unless its owner still holds it then" if stuck.is_held else ": start one, nothing runs by itself"
-        then = _then(batch, f"the next run takes it{held}.")
+        then = _then(batch, f"the next run claims it{held}.")
     commands = (
-        *((f"holdfast orphans {who} --resolve requeue --reason …   send it on its way again",)
+        *((f"holdfast orphans {who} --resolve requeue --reason …   requeue it from its checkpoint",)
           if batch.course is not BatchMode.CANCELLED else ()),
         f"holdfast orphans {who} --resolve fail --reason …      give it up as a dead letter",
-        f"holdfast orphans {who} --resolve review --reason …    let a person look at it",
+        f"holdfast orphans {who} --resolve review --reason …    leave it for a person to review",
     )  # fmt: skip
     return ItemOutlook(text, then, commands)
 
@@ -217,7 +217,7 @@ def _where(store: Store, batch: Batch, item: StoredItem, last: int) -> str:
 
 
 def of_a_range(batch: Batch, at: Standing, outlook: ItemOutlook) -> ItemOutlook:
-    """Return the same answers, with the checkpoint in them: commands that would begin at the start say so."""
+    """Return the outlook of a partition: with its checkpoint, and with commands that name where they resume."""
     found = _of_a_range(batch, at, outlook)
     if at.checkpoint is None:
         return replace(found, commands=aligned(found.commands))
@@ -226,7 +226,7 @@ def of_a_range(batch: Batch, at: Standing, outlook: ItemOutlook) -> ItemOutlook:
 
 
 def aligned(commands: tuple[str, ...]) -> tuple[str, ...]:
-    """Commands with what each does, in two columns."""
+    """Return commands and what each does, in two columns."""
     pairs = [re.split(r" {2,}", each, maxsplit=1) for each in commands]
     wide = max((len(pair[0]) for pair in pairs), default=0)
     return tuple("   ".join([pair[0].ljust(wide), *pair[1:]]).rstrip() for pair in pairs)
@@ -273,19 +273,19 @@ ACTS = frozenset(
     {"redriven", "reset", "rewound", "renewed", "requeued", "marked_failed", "sent_to_review", "buried", "discarded",
      "resolved", "lease_broken", "cloned", "imported", journal.LIFTED}
 )  # fmt: skip
-"""What a person, or the runtime in his place, does to an item: whoever asks why it is where it is hears of the last."""
+"""Acts on an item by a person, or by the runtime for one; `ItemStory.last_act` is the latest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryEvent(Plain):
-    """One thing that happened to the item."""
+    """One event in the story of an item."""
 
     at: float
     what: str
     """admitted, claimed, interrupted, checkpoint, attempt, or the kind of an operator's act"""
     text: str
     entry: str
-    """The journal entry that says so."""
+    """The journal entry that records it."""
     facts: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -343,9 +343,11 @@ class ItemStory(Plain):
         return printable("\n".join(lines + [f"      {command}" for command in self.commands]))
 
 
-def tell(store: Store, batch: Batch, item: str) -> ItemStory:
-    """Return the story of one item."""
-    found = lookup.item_named(store, batch, item)
+def tell(store: Store, batch: Batch, item: Key | StoredItem) -> ItemStory:
+    """Return the story of one item, as it is now."""
+    n = item.n if isinstance(item, StoredItem) else lookup.item_named(store, batch, item).n
+    found = lookup.item_of(store, batch, n)
+    assert found is not None
     names = stage_names(batch)
     line = lineage(store.chunks(batch.id), found.n)
     teller = _StoryTeller(store, batch, found, names, line)
@@ -384,16 +386,16 @@ def _checkpoint(item: StoredItem, at: Standing | None, kind: Kind) -> str:
 
 
 class _StoryTeller:
-    """Reads the entries that concern the item, from the batch's chain and from those of its chunks, oldest first."""
+    """A reader of the entries about the item, from the batch's chain and from those of its chunks, oldest first."""
 
     def __init__(self, store: Store, batch: Batch, item: StoredItem, names: list[str], line: list[Chunk]) -> None:
         self._store, self._batch, self._item, self._names, self._line = store, batch, item, names, line
         self._n = int(item.n)
         self._grant: StoryEvent | None = None
-        """The grant it is in, told only if it comes to something."""
+        """The current grant, which is only shown if something follows from it."""
         self._is_pending = True
         self.spent = self.tokens = 0
-        """What its attempts cost, and its checkpoints where it is a range: money in units."""
+        """Money in units and tokens of its attempts, and of its checkpoints if it is a partition."""
         self._kind = line[-1].kind
 
     def events(self) -> Iterator[StoryEvent]:
@@ -402,15 +404,15 @@ class _StoryTeller:
             for entry in forward(self._store, chunk):
                 yield from self._of(entry.header, entry.body)
                 if self._is_cut_off(chunk, entry.body):
-                    break  # whatever happens to that chunk from now on happens to others
+                    break  # later entries of that chunk are about other items
         for late in lifecycle.late_for(self._store, self._batch, self._n):
-            text = f"{owners.short(late.owner)} came with work on it after the batch was sealed: it was refused"
+            text = f"{owners.short(late.owner)} tried to commit work on it after the batch was sealed: refused"
             yield StoryEvent(at=late.at, what="late", text=text, entry=late.entry, facts={"owner": late.owner})
         if self._grant is not None and self._is_pending and self._line[-1].owner is not None:
             yield self._grant
 
     def _is_cut_off(self, chunk: Chunk, body: journal.Body) -> bool:
-        """Return whether a chunk gave the item away with this entry."""
+        """Return whether this entry cut the item off the chunk."""
         if chunk is self._line[-1] or not isinstance(body, journal.Claimed) or body.child is None:
             return False
         _, lo, hi = body.child
@@ -447,7 +449,7 @@ class _StoryTeller:
             who = owners.short(body.taken_from)
             yield self._grant
             yield self._event(
-                header, "interrupted", f"{who} ended without releasing it; what it had begun does not count"
+                header, "interrupted", f"{who} ended without releasing it; its unfinished work does not count"
             )
         who = owners.short(header.actor)
         found = next((shot for shot in body.snapshots if shot.n == self._n), None)
@@ -484,7 +486,7 @@ class _StoryTeller:
             yield self._event(
                 header,
                 "adopted",
-                f"the output of {stage!r} was there already, whole and ours: adopted, nothing was run",
+                f"the output of {stage!r} already existed and was valid: adopted, nothing was run",
                 **facts,
             )
         else:
@@ -550,7 +552,7 @@ class _StoryTeller:
 
     def _lifted(self, header: journal.Header, body: journal.Acted) -> StoryEvent:
         self._grant = None
-        text = f"the blame of its part was lifted by {owners.short(header.actor)}: {body.reason}"
+        text = f"the blame of its chunk was lifted by {owners.short(header.actor)}: {body.reason}"
         return self._event(header, journal.LIFTED, text, actor=header.actor, reason=body.reason)
 
     def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> StoryEvent:

@@ -1,8 +1,8 @@
-"""Bringing the results of all ranges together: once, on the record, and again when there is another part.
+"""The convergence of the results of all partitions: recorded once, and repeated when the results change.
 
-What `converge` returned is an entry in the chain of the batch, with a fingerprint of the parts and of the function. Who
-finds that entry does not call it again. Two processes may both have called it; whose entry is first in the chain, says
-what the result is. Killed before the entry is durable, the next run calls it again.
+The value that `converge` returned is an entry in the chain of the batch, with a fingerprint of the results and of the
+function. If that entry exists, the function is not called again. Two processes may both have called it; the entry that
+is first in the chain decides. After a kill before the entry is durable, the next run calls the function again.
 """
 
 import hashlib
@@ -33,41 +33,41 @@ WHY_CHARS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """What there is to bring together."""
+    """The results that are to be brought together."""
 
     states: dict[State, int]
-    """How many ranges there are, by what has become of them; rows that were buried are none."""
+    """The number of partitions by state, without rows that were buried."""
     admitted: bool
-    """Whether all ranges are known: a process may have died while it split the source."""
+    """Whether all partitions are known: a process may have died while it split the source."""
     rows: int
-    """Rows behind their checkpoints."""
+    """Rows behind the checkpoints."""
     parts: tuple[bytes, ...]
-    """What came of every range, in their order, and after them of rows that were redriven; as it is stored."""
+    """The stored results of the partitions in their order, followed by those of redriven rows."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all ranges are done; a source may have none."""
+        """Whether all partitions are done; a source may have none."""
         return self.admitted and self.states.keys() <= {State.DONE}
 
     def decoded(self) -> tuple[Any, ...]:
-        """Return the parts, fresh: whoever changes them, changes no other's."""
+        """Return the results, decoded again: changes to them do not affect other callers."""
         return tuple(canonical.decode_typed(data, "the result") for data in self.parts)
 
     def missing(self) -> str:
-        """Return which ranges have no result, in words."""
+        """Return which partitions have no result, in words."""
         found = [f"{count:,} {state}" for state, count in self.states.items() if state is not State.DONE]
         return f"of {sum(self.states.values()):,} ranges {' and '.join(found)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Converged:
-    """What `converge` made of the parts, as it stands in the batch."""
+    """The recorded result of `converge`."""
 
     result: Any
 
 
 def gather(store: Store, batch: Batch) -> Gathered:
-    """Return what has become of the ranges of a batch."""
+    """Return the states and results of the partitions of a batch."""
     states: dict[State, int] = {}
     done: dict[int, bool] = {}
     kind_at = kind_by_number(store.chunks(batch.id))
@@ -79,7 +79,7 @@ def gather(store: Store, batch: Batch) -> Gathered:
     rows, gone = 0, set[int]()
     for at in each_checkpoint(store, batch.id):
         rows += 0 if kind_at(at.n) is Kind.ROWS else at.rows
-        if not at.rows and done.get(at.n):  # the row was moved or deleted before it was redriven: nothing came of it
+        if not at.rows and done.get(at.n):  # the row was moved or deleted before it was redriven: it has no result
             gone.add(at.n)
     parts: tuple[list[bytes], list[bytes]] = ([], [])
     for output in each_output(store, batch.id, stage=0):
@@ -89,8 +89,7 @@ def gather(store: Store, batch: Batch) -> Gathered:
 
 
 def outstanding(store: Store, batch: Batch) -> str:
-    """Return why the results of a batch are not brought together, as was put on record last; empty where nothing
-    was."""
+    """Return the last recorded reason why the results of a batch are not brought together; empty if there is none."""
     why = ""
     for entry in forward(store, batch, KIND, FAILED):
         why = entry.told(journal.Acted).reason if entry.kind == FAILED else ""
@@ -98,7 +97,7 @@ def outstanding(store: Store, batch: Batch) -> str:
 
 
 class Convergence:
-    """The function that a user gave, and what is on record of it."""
+    """The user's function, and what is recorded about it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -106,7 +105,7 @@ class Convergence:
         _check(function, self.what)
 
     def found(self, store: Store, batch: Batch, parts: Sequence[bytes]) -> Converged | None:
-        """Return what was made of just these parts, if it was; nothing of the user's is run."""
+        """Return the recorded result for exactly these parts, or None; no code of the user runs."""
         wanted = self._fingerprint(parts)
         for entry in forward(store, batch, KIND):
             fact = entry.note
@@ -115,8 +114,7 @@ class Convergence:
         return None
 
     def ensure(self, store: Store, pipeline: str, batch: Batch, gathered: Gathered) -> Converged:
-        """Return what is made of the parts: as it stands in the batch, else by calling the function. Raises
-        NotConverged."""
+        """Return the result for the parts: the recorded one, else by calling the function. Raises NotConverged."""
         found = self.found(store, batch, gathered.parts)
         if found is not None:
             return found
@@ -125,24 +123,24 @@ class Convergence:
         except Exception as error:
             self._tell(store, batch, f"{self.what} raised {type(error).__name__}: {error}")
             raise NotConverged(
-                f"batch {batch.name!r}: all its ranges are done, but {self.what} raised {type(error).__name__}: "
-                f"{error}. It was given {_in_words(gathered.decoded())}, which are kept: correct it, or a result "
+                f"batch {batch.name!r}: all its partitions are done, but {self.what} raised {type(error).__name__}: "
+                f"{error}. It was called with {_in_words(gathered.decoded())}, which are kept: correct it, or a result "
                 f"(`{command('reset', batch.name, 'PARTITION')}`), and run again"
             ) from error
         body = journal.Acted(reason=f"of {len(gathered.parts):,} parts", note=self._fact(batch, gathered.parts, result))
         store.amend(batch.id, to_note(KIND, journal.encode_body(body), once=True), actor=owners.new_owner())
-        found = self.found(store, batch, gathered.parts)  # another process may have been first: what it wrote counts
+        found = self.found(store, batch, gathered.parts)  # another process may have been first: its entry counts
         assert found is not None
         return found
 
     def _tell(self, store: Store, batch: Batch, why: str) -> None:
-        """Put on record that it failed, for whoever asks how the batch stands."""
+        """Record that it failed, for status and reports."""
         if batch.sealed_at is None:
             body = journal.Acted(reason=canonical.storable(why)[:WHY_CHARS])
             store.amend(batch.id, to_note(FAILED, journal.encode_body(body)), actor=owners.new_owner())
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
-        """Return what the function makes of some parts; a coroutine is awaited on the event loop."""
+        """Return the function's result for some parts; a coroutine is awaited on the event loop."""
         before = current_batch.get()
         current_batch.set(within)  # it must not run the scan it belongs to
         try:
@@ -163,8 +161,8 @@ class Convergence:
             raise NotConverged(f"batch {batch.name!r}: {error}; return plain values, or write it to a file") from None
         if len(fact) > RESULT_BYTES:
             raise NotConverged(
-                f"batch {batch.name!r}: {self.what} returned {len(fact):,} bytes, at most {RESULT_BYTES:,} are kept: "
-                "write it to a file and return its name"
+                f"batch {batch.name!r}: {self.what} returned {len(fact):,} bytes, more than the limit of "
+                f"{RESULT_BYTES:,}: write the result to a file and return its name"
             )
         return fact
 
@@ -176,13 +174,13 @@ def _in_words(parts: Sequence[Any]) -> str:
 
 def _check(function: Callable[..., Any], what: str) -> None:
     if not callable(function):
-        raise UsageError(f"converge({function!r}): give a function of the parts")
+        raise UsageError(f"converge({function!r}): pass a function of the parts")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(f"{what} is a generator: return the result")
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return  # some built-in functions do not tell
+        return  # some built-in functions have no signature
     try:
         signature.bind([])
     except TypeError:

@@ -1,7 +1,7 @@
-"""One tick: look what is new without claiming anything, else claim, walk to the end of what is there, commit, release.
+"""One tick: check for new rows without claiming anything; if there are some, claim, walk to their end, commit, release.
 
-A tick with nothing new reads the checkpoint and the source, and writes nothing. Rows that were redriven are handled
-after what is new, under the same lease.
+A tick without new rows reads the checkpoint and the source, and writes nothing. Redriven rows are handled after new
+ones, under the same lease.
 """
 
 import logging
@@ -56,27 +56,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.follow")
 
 SOURCE_SECONDS = 60.0
-"""How often a process that finds nothing new looks whether somebody accepted another source for the batch."""
+"""How often a process that finds no new rows checks whether another source was accepted for the batch."""
 DONE = frozenset({Ended.CAUGHT_UP, Ended.NOTHING_NEW})
-"""All rows that are final are behind the checkpoint."""
+"""Ends of a tick after which all final rows are behind the checkpoint."""
 LOST = "another process continues with it"
 UNSETTLED = "the newest row is not final yet"
 
 
 class Follower(TickDriver):
-    """Follows one source for one batch, tick by tick, in this process."""
+    """The follower of one source for one batch, tick by tick, in this process."""
 
     def __init__(self, pipeline: "PipelineDefinition", stage: PartitionStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
         super().__init__(pipeline, stage, batch=batch, lease=lease, heartbeat=heartbeat)
         self._redriving = Redriving(self)
         self.looked_at = time.monotonic()
-        """When it was last seen that the batch follows our source."""
+        """When it was last checked that the batch follows this source."""
 
     # -- looking ------------------------------------------------------------------------------------------------
 
     def tick(self, control: Control) -> Tick:
-        """Return what is new, committed or not at all; and rows that were redriven and are due."""
+        """Handle new rows, committed or not at all, and redriven rows that are due; return the report."""
         self.control = control
         at = self._checkpoint()
         final, feed = self._look(at)
@@ -88,7 +88,7 @@ class Follower(TickDriver):
         return self._claimed(at, final, feed, rows)
 
     def redriven(self, control: Control) -> int:
-        """Handle rows that were redriven, and nothing else. How many were handled."""
+        """Handle redriven rows, and nothing else; return how many were handled."""
         self.control = control
         rows = self._redriving.waiting(at_once=True)
         if not self._is_any_due(rows):
@@ -109,7 +109,7 @@ class Follower(TickDriver):
         return any(each.due <= self.store.now() for each in rows)
 
     def _idle(self, at: Checkpoint | None, final: Horizon, rows: list[Waiting]) -> Tick:
-        """There is nothing to do now."""
+        """Return the report of a tick that has nothing to do."""
         ended = Ended.WAITING if final.nothing and final.why else Ended.NOTHING_NEW
         told = self._told(ended, at, at, final, why=final.why if final.nothing else "")
         due = min((each.due for each in rows), default=None)
@@ -120,7 +120,7 @@ class Follower(TickDriver):
         return found[0] if found else None
 
     def _look(self, at: Checkpoint | None) -> tuple[Horizon, Feed | None]:
-        """Return how far rows are final, and those that are new; None where there are none."""
+        """Return how far rows are final, and the feed of new ones; None if there are none."""
         source, after = self.stage.source, _cursor(at)
         final = source.final(after, self.control.wait) if isinstance(source, Followable) else Horizon()
         if final.nothing:
@@ -129,7 +129,8 @@ class Follower(TickDriver):
         return final, None if feed.at_end else feed
 
     def _refuse_another_source(self) -> None:
-        """Asked while the lease is held, so that nobody moves the cursor in another source afterwards."""
+        """Refuse another source; called while the lease is held, so that no other process moves the cursor
+        afterwards."""
         self.looked_at = time.monotonic()
         now = find_batch(self.store, self.batch.name)
         if now is not None and now.definition != self.batch.definition:
@@ -139,12 +140,12 @@ class Follower(TickDriver):
         (item,) = self.store.items(self.batch.id, lo=FIRST, hi=FIRST + 1, limit=1)
         if item.place.state is State.DEAD:
             redrive = command("dead redrive", self.batch.name)
-            why = f"{item.place.code}: {item.place.reason}; see to it, then: {redrive}"
+            why = f"{item.place.code}: {item.place.reason}; correct the cause, then: {redrive}"
             return self._told(Ended.DEAD, at, at, final, why=why)
         if item.place.state is not State.PENDING or idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
-            return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it follows no more")
+            return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it no longer follows")
         if idle.why is Barrier.PAUSED:
-            why = f"it is paused: call `{unpause_command(self.batch.name)}`"
+            why = f"the batch is paused: run `{unpause_command(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
         if not retry.wait_is_over(item.place.due, item.place.wait, self.store.now()):
             why = f"{item.place.code}: {item.place.reason}"
@@ -160,7 +161,7 @@ class Follower(TickDriver):
             return self._told(Ended.HELD, before, before, final)
         self._refuse_another_source()
         at = self._checkpoint()
-        if feed is not None and _cursor(at) != _cursor(before):  # somebody was here between our look and our claim
+        if feed is not None and _cursor(at) != _cursor(before):  # another process advanced it meanwhile
             before = at
             final, feed = self._look(at)
         if feed is None:
@@ -176,10 +177,10 @@ class Follower(TickDriver):
         return told
 
     def _walk(self, hold: LoneHold, item: Item, at: Checkpoint | None, feed: Feed, final: Horizon) -> Assignment:
-        """Handle what is new, from the checkpoint on."""
+        """Handle new rows, from the checkpoint on."""
         blame = hold.claim.blame
         if blame >= SUSPECT:
-            log.warning("batch %s: %s ended in a dead process: its rows are handled one at a time", self.batch.name,
+            log.warning("batch %s: %s ended because the process died: rows are handled one at a time", self.batch.name,
                         many(blame, "tick"))  # fmt: skip
             hold.put(hold.hold.start(new_commit_id()))
         condemned = killed_text(BLAME) if blame >= SUSPECT + BLAME else ""
@@ -190,12 +191,12 @@ class Follower(TickDriver):
     # -- settling -----------------------------------------------------------------------------------------------
 
     def _settle(self, hold: LoneHold, work: Assignment, *, release: bool) -> tuple[Ended, str, float | None]:
-        """Write how it ended, with the last checkpoint, and give the chunk back, where nothing else is to be done under
-        its lease: one commit."""
+        """Write the end, with the last checkpoint, and give the chunk back if nothing else is to be done under its
+        lease: one commit."""
         if hold.lost:
             return Ended.LOST, LOST, None
         if work.abandoned:
-            return Ended.TIME_UP, "the handler did not come to a checkpoint in time: it is handled again", None
+            return Ended.TIME_UP, "the handler did not reach a checkpoint in time: its rows are handled again", None
         if work.outcomes:
             return self._failed(hold, work.outcomes[0])
         if work.reached is None:
@@ -217,12 +218,12 @@ class Follower(TickDriver):
             return Ended.STOPPED, why, None
         if place.state is State.PENDING:
             return Ended.WAITING, why, place.due
-        return Ended.DEAD, f"{why}; see to it, then: {command('dead redrive', self.batch.name)}", None
+        return Ended.DEAD, f"{why}; correct the cause, then: {command('dead redrive', self.batch.name)}", None
 
     # -- telling ------------------------------------------------------------------------------------------------
 
     def _with_redriven(self, told: Tick, again: Again) -> Tick:
-        """Return what became of rows that were redriven is told with the rest: one that waits is left to do."""
+        """Return the report with the results of redriven rows: a waiting row is left to do."""
         told = replace(told, redriven=again.done, waiting=again.waiting, dead=told.dead + again.buried)
         if again.left:
             ended = _end(self.control) if self.control.drains() else Ended.LOST
@@ -252,13 +253,13 @@ T = TypeVar("T")
 KEY = "follow"
 FROM_START = "it begins at its first row"
 QUIET = frozenset({Ended.NOTHING_NEW, Ended.CAUGHT_UP, Ended.HELD})
-"""How ticks end that have nothing to tell but what they did."""
+"""Ends of a tick that need no line in the log if nothing was handled."""
 SHORTEST = 0.05
-"""Seconds between two ticks where the first has left something to do."""
+"""The seconds between two ticks if the first has left something to do."""
 
 
 class Following:
-    """What this process knows about a batch that follows a source: opened once, looked at with one read after that."""
+    """The state in this process of a batch that follows a source: opened once, then checked with one read."""
 
     def __init__(self, pipeline: "PipelineDefinition", stage: PartitionStage, *, batch: str, lease: float,
                  accept: str | None, heartbeat: float | None = None) -> None:  # fmt: skip
@@ -266,19 +267,19 @@ class Following:
         found = open_batch(pipeline, stage, batch, accept)
         self.follower = Follower(pipeline, stage, batch=found, lease=lease, heartbeat=heartbeat)
         self._away_since: float | None = None
-        """When the source, or the store, was first found not to answer: that is told once, and once that it is over."""
+        """When the source or the store was first found to be away: that is logged once, and its end once."""
 
     def tick(self, control: Control, signals: Signals) -> Tick:
-        """Return what is new, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
+        """Handle new rows, committed or not at all. The first SIGTERM or SIGINT drains to the next checkpoint."""
         return self._heeding(control, signals, lambda: self._told(self.follower.tick, control))
 
     def redriven(self, control: Control) -> int:
-        """Handle rows that were buried and redriven, without looking for new ones; how many were."""
+        """Handle redriven rows, without looking for new ones; return how many were handled."""
         return self._heeding(control, "raise", lambda: self._told(self.follower.redriven, control))
 
     def _heeding(self, control: Control, signals: Signals, work: Callable[[], T]) -> T:
-        """Return what comes of work that signals may stop; Ctrl-C was meant for the caller, too. The second signal has
-        its usual effect."""
+        """Return the result of work that signals may stop; Ctrl-C is raised to the caller as well. The second signal
+        has its usual effect."""
         interrupts = Interrupts(control, signals=signals, once=True)
         with interrupts.heeded():
             came = work()
@@ -291,15 +292,15 @@ class Following:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """The `on_failure` hooks hear of what was buried, also where the rest failed."""
+        """Call the `on_failure` hooks for buried rows, even if the rest failed."""
         try:
             yield
         finally:
             tell_buried(self.pipeline, self.pipeline.store, self.follower.batch.name, self.follower.buried)
 
     def stay(self, poll: float, control: Control, show: Callable[[Tick], None], signals: Signals) -> Tick:
-        """Tick for ever: until somebody says stop, the time is up, or a person has to act. A tick that did something,
-        or ended in another way than the one before, is shown."""
+        """Tick until asked to stop, until the time is up, or until a person has to act. A tick that did something, or
+        ended differently from the one before, is shown."""
         return self._heeding(control, signals, lambda: self._tick_on(poll, control, show))
 
     def _tick_on(self, poll: float, control: Control, show: Callable[[Tick], None]) -> Tick:
@@ -317,8 +318,8 @@ class Following:
                 return sum_ if last.again else replace(sum_, ended=_end(control))
 
     def _try(self, control: Control, before: Tick) -> Tick:
-        """Return a tick. A database or a store that does not answer for now is looked at again; where the scan stands
-        is known from before."""
+        """Return a tick. A database or a store that is away is tried again; the position of the scan is known from
+        before."""
         try:
             tick = self.follower.tick(control)
         except (Transient, StoreUnavailable) as error:
@@ -332,7 +333,7 @@ class Following:
 
         if self._away_since is not None:
             away = brief(time.monotonic() - self._away_since)
-            log.warning("batch %s: it answers again, after %s", self.follower.batch.name, away)
+            log.warning("batch %s: it is back after %s", self.follower.batch.name, away)
             self._away_since = None
         return tick
 
@@ -343,7 +344,7 @@ class Following:
 
 
 def open_batch(pipeline: "PipelineDefinition", stage: PartitionStage, name: str, accept: str | None) -> Batch:
-    """Return the batch with its one item, made if it is missing. Another source than the one it was begun with is
+    """Return the batch with its one item, created if it is missing. Another source than the one it began with is
     refused."""
     store, actor = pipeline.store, owners.new_owner()
     keyed = definition.keyed_by("range", "key")
@@ -366,7 +367,7 @@ def open_batch(pipeline: "PipelineDefinition", stage: PartitionStage, name: str,
 def accept_source(
     pipeline: "PipelineDefinition", known: Batch, stage: PartitionStage, accept: str | None, actor: str
 ) -> None:
-    """Refuse a changed source; where somebody says why it is fine, keep that with the difference."""
+    """Refuse a changed source; if a reason to accept it was passed, record that with the difference."""
     now = stage.source.describe()
     if not changes.source_changes(known, now):
         return
@@ -379,11 +380,11 @@ def accept_source(
 
 
 def told(run: Report, gathered: Gathered) -> Report:
-    """Return the report of a scan that follows: that it is open is no sign of trouble."""
+    """Return the report of a scan that follows: an open batch is normal here."""
     if run.state != "open":
         return run
     again = run.counts.pending - gathered.states.get(State.PENDING, 0)
-    why = [f"{many(gathered.rows, 'row')} stand behind its checkpoint."]
+    why = [f"{many(gathered.rows, 'row')} behind its checkpoint."]
     why += [f"{many(again, 'redriven row')} not handled yet: run a tick."] if again else []
     why += (
         [f"{many(run.counts.dead, 'dead letter')}: see `{command('dead list', run.batch)}`."] if run.counts.dead else []
@@ -392,9 +393,9 @@ def told(run: Report, gathered: Gathered) -> Report:
 
 
 def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
-    """Return whether a reset lets a batch read another source: it does where no border of a range is a row of the old
-    one. And, where its first row is still to be handled, that this is why the other one is fine. A range that is dead
-    or done there would not be read: that it continues would not be true."""
+    """Return whether a reset lets a batch read another source: it does if no border of a partition is a row of the old
+    one. And, if its first row is still to be handled, that this is the reason why the other source is accepted. A
+    partition that is dead or done there would not be read, so it would not be true that it continues."""
     ranges = list(islice(standings(store, known), 2))
     resets = len(ranges) == 1 and ranges[0].after is None and ranges[0].until is None
     if not resets or ranges[0].place.state is not State.PENDING:
@@ -403,13 +404,13 @@ def how_it_begins(store: Store, known: Batch) -> tuple[bool, str | None]:
 
 
 def show_line(tick: Tick) -> None:
-    """Show it at once, wherever the log goes."""
+    """Print it at once, wherever the log goes."""
     sys.stderr.write(f"{tick.line}\n")
     sys.stderr.flush()
 
 
 def _is_news(ended: Ended, before: Ended) -> bool:
-    """Return whether a tick without any row is worth a line: something is in the way, or no longer is."""
+    """Return whether a tick without any row deserves a line: an obstacle appeared, or is gone."""
     return (ended in QUIET) != (before in QUIET) or (ended not in QUIET and ended is not before)
 
 

@@ -1,7 +1,7 @@
-"""Rows that nobody can handle: each becomes a dead letter of its own, before the checkpoint moves past it.
+"""Rows that cannot be handled: each becomes a dead letter, before the checkpoint moves past it.
 
-A buried row is an item of the batch: a partition of that one row. So it is listed, told of, discarded and redriven like
-any other dead letter, and it says between which two cursors it stood. A row that kills its process is searched for by
+A buried row is an item of the batch: a partition of that one row. So it is listed, reported, discarded and redriven
+like any other dead letter, and it records between which two cursors it was. A row that kills its process is found by
 halving its group with every death.
 """
 
@@ -23,15 +23,15 @@ from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
 
 ROW = "row "
-"""How the keys of rows begin that were buried: for people, who name them so."""
+"""The prefix of the keys of buried rows, as people use them."""
 GONE = "it is not in the source any more: it was deleted, or has another cursor and comes with the scan"
-"""Why a row that was redriven is skipped."""
+"""Why a redriven row is skipped."""
 KEY_CHARS = 200
-"""A longer text of a cursor is replaced by its digest."""
+"""The text of a cursor that is longer than this is replaced by its digest."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Who came upon a row: a range, and its checkpoint then."""
+    """The partition that found a row, and its checkpoint then."""
 
     range: Key
     after: Cursor | None
@@ -39,11 +39,11 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Buried(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, where it stood, and why it cannot be handled."""
+    """A row, its position, and why it cannot be handled."""
 
     row: Any
     before: Cursor | None
-    """The cursor before it: the last row that stands behind the checkpoint, or one between."""
+    """The cursor before it: of the last row behind the checkpoint, or of a row after that."""
     at: Cursor
     code: str
     reason: str
@@ -61,7 +61,8 @@ class Burial:
         """Rows that were buried here."""
 
     def bury(self, rows: Sequence[Buried]) -> None:
-        """Make dead letters of some rows. One that is known already stays as it is: doing it twice changes nothing."""
+        """Make dead letters of some rows. A row that is a dead letter already stays unchanged, so this can be
+        repeated."""
         if rows:
             self.admit([dead_letter(each) for each in rows])
 
@@ -73,7 +74,7 @@ class Burial:
             self._heard(admitted)
 
     def buried(self, places: Sequence[Cursor]) -> set[int]:
-        """Return which of some rows, by their index, are dead letters already."""
+        """Return the indexes of those rows that are dead letters already."""
         batch = self._found()
         known = self._store.known(batch.id, [_named(at) for at in places])
         found = {index: self._store.items(batch.id, lo=n, hi=n + 1, limit=1) for index, (n, _) in known.items()}
@@ -92,7 +93,7 @@ class Burial:
 
 
 def row_key(at: Cursor) -> str:
-    """Return how a row is called as an item."""
+    """Return the key of a row as an item."""
     tie = at.tiebreaker
     ties = list(tie.values()) if isinstance(tie, dict) else [] if tie is None else [tie]
     text = ROW + "/".join(canonical.storable(str(each)) for each in (at.value, *ties))
@@ -105,8 +106,8 @@ def _named(at: Cursor) -> NewItem:
 
 
 def malformed(passed: Passed, seen: Seen) -> Buried:
-    """Return what stood in the place of a row, with the code and the words that a pipeline has for it. In a file it is
-    called by the byte at which it begins: the same in whatever blocks it is read."""
+    """Return a malformed row, with the same code and text as in a pipeline. In a file it is named by the byte at which
+    it begins, which is the same for any block size."""
     row, before, at = passed
     if row.byte is not None:
         before, at = Cursor("byte", row.byte, 0), Cursor("byte", row.byte, 1)
@@ -118,7 +119,7 @@ def malformed(passed: Passed, seen: Seen) -> Buried:
 
 
 def dead_letter(buried: Buried) -> NewItem:
-    """Return a row as an item that is dead from the first moment: a range of that one row, with the row beside it."""
+    """Return a row as an item that is dead from the beginning: a partition of that one row, with the row beside it."""
     span = {
         "range": row_key(buried.at),
         "after": None if buried.before is None else cursor.to_plain(buried.before),
@@ -144,27 +145,28 @@ def _plain(seen: Seen) -> dict[str, Any]:
 
 
 class DeadlyGroup:
-    """Rows of which one kills its process: halved with every death, until one is left that killed several alone."""
+    """Rows among which one kills its process: halved with every death, until one is left that killed several processes
+    alone."""
 
     def __init__(self, whole: int) -> None:
         self._whole = whole
         self.size = 0
-        """Rows to handle between two checkpoints; 0: as the interval says."""
+        """Rows to handle between two checkpoints; 0 for the normal interval."""
         self.window = 0
-        """For how many rows."""
+        """For how many rows this size applies."""
         self.condemned = ""
         """Why the next row is buried without being tried."""
         self.trouble = ""
         """Why no row is to blame."""
         self._deaths = self._strikes = self._in_a_row = 0
         self._from = self._last = -1
-        """Rows behind the last checkpoint: at the last death, and when a row was condemned last."""
+        """Rows behind the last checkpoint: at the last death, and when a row was last condemned."""
 
     def died(self, rows: int) -> None:
         """Narrow the group down: a process died with so many rows behind its last checkpoint."""
         self._deaths += 1
         if self.condemned and rows == self._last:
-            self.trouble = f"its worker process died {self._deaths:,} times before it came to a row"
+            self.trouble = f"its worker process died {self._deaths:,} times before it reached a row"
             return
         self.condemned = ""
         within = rows < self._from + self.window

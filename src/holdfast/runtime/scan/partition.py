@@ -1,6 +1,6 @@
-"""The one stage of a scan, whose items are partitions of the source, and how one is run.
+"""The one stage of a scan, whose items are partitions of the source, and the runner of a partition.
 
-A walk becomes an outcome, as that of any item.
+A walk becomes an outcome, like the attempt at any other item.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,15 +50,15 @@ from holdfast.runtime.sources.text_file import LineFile
 
 
 class PartitionStage(Stage):
-    """Reads partitions of a source and hands their rows to a handler."""
+    """The stage that reads partitions of a source and passes their rows to a handler."""
 
     def __init__(self, handler: Handler, source: Readable, every: Every, *, retry: Retry | None = None,
                  executor: Where | None = None, breaker: Breaker | bool | None = False,
                  isolate: bool = False) -> None:  # fmt: skip
         if isolate and handler.shape is Shape.GENERATOR:
             raise UsageError(
-                f"{handler.what} is a generator, which takes its rows itself: isolate=True is for (rows) and for "
-                "(rows, acc) only"
+                f"{handler.what} is a generator, which takes its rows itself: isolate=True is only for (rows) and for "
+                "(rows, acc)"
             )
         super().__init__(_range, name="scan", retry=retry, executor=executor, breaker=breaker)
         spared = frozenset({Kind.PARTITIONS}) if isolate else frozenset[Kind]()
@@ -73,9 +73,9 @@ class PartitionStage(Stage):
         self.source = source
         self.every = every
         self.follows = False
-        """Its item never ends: it is brought on by ticks, not by a run."""
+        """Its item never ends: ticks advance it, not a run."""
         self.isolate = isolate
-        """Rows that a handler cannot take are buried one by one, and the others go on."""
+        """Rows that the handler cannot process are buried one by one, and the others continue."""
 
     def _accumulated(self, value: Any) -> bytes | None:
         try:
@@ -85,7 +85,7 @@ class PartitionStage(Stage):
 
     @property
     def maker(self) -> str:
-        """Which code made a checkpoint is not recorded."""
+        """Return nothing: the program code that made a checkpoint is not recorded."""
         return ""
 
     def describe(self) -> dict[str, Any]:
@@ -93,22 +93,22 @@ class PartitionStage(Stage):
 
 
 def _range(span: dict[str, Any]) -> Any:  # noqa: ARG001 - its annotation is the schema of an item
-    """Return the shape of a range as an item; how it is run, a runner says."""
-    raise UsageError("a range of a scan is run by the scan")
+    """Define the schema of a partition as an item; a runner runs it."""
+    raise UsageError("a partition of a scan is run by the scan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approach:
-    """How a partition is walked, where that is not as it says itself."""
+    """How a partition is walked, if that differs from its definition."""
 
     feed: Feed | None = None
-    """Its rows, where they were opened before."""
+    """Its rows, if they were opened before."""
     until: Cursor | None = None
-    """Up to where rows are final, where the source is followed."""
+    """The cursor up to which rows are final, if the source is followed."""
     follows: bool = False
-    """It comes to the end of what is there, and has no end itself."""
+    """It is walked to the end of the present rows, and has no end of its own."""
     few: tuple[int, int] | None = None
-    """Rows between two checkpoints, and for how many rows, where one of them killed its process."""
+    """The rows between two checkpoints, and for how many rows, if one of them killed its process."""
     condemned: str = ""
     """Why its first row is buried without being tried."""
 
@@ -117,10 +117,10 @@ AS_IT_SAYS = Approach()
 
 
 class PartitionRunner(Runner):
-    """Partitions of a source, one at a time. It never raises: what happened comes back as an outcome."""
+    """Runs partitions of a source, one at a time. It never raises: any error becomes an outcome."""
 
     isolates = True
-    """Rows may be buried one by one, where the scan says so."""
+    """Rows may be buried one by one, if the scan is defined so."""
 
     def __init__(self, stage: PartitionStage, *, pipeline: str, batch: str, stopping: Callable[[], bool],
                  now: Callable[[], float], finished: Finished, burial: Burial | None = None,
@@ -131,18 +131,18 @@ class PartitionRunner(Runner):
         self.finished = finished
         self.burial = burial
         self.patience = patience
-        """Seconds that a source which is away is waited for; None where that is a failed attempt."""
+        """How many seconds to wait for a source that is away; None if that is a failed attempt."""
         self.approach = approach
         self._notice = Notice(repr(stage.source))
 
     def cut_off(self, item: Item, work: Assignment, began: float) -> None:
-        """Nothing is to be kept but what its checkpoints have."""
+        """Return None: only checkpoints are kept."""
 
     def run(self, work: Assignment) -> None:
         if self.may_not_begin(work):
             return
         (item,) = work.items
-        self.handler()  # a resource that cannot be opened here is not the fault of the range
+        self.handler()  # a resource that cannot be opened here is not the fault of the partition
         current_batch.set((self.pipeline, self.batch))
         was_below, this_thread.is_below = this_thread.is_below, self.loan.is_below
         began = work.started = clock()
@@ -161,7 +161,7 @@ class PartitionRunner(Runner):
         except MISTAKES as error:
             outcome = None
             self.finished.put(Refusal(work, mistaken(self.scanned.handler.what, error, with_place(error))))
-        except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome that names it
+        except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome
             outcome = self._explain(item if walk is None else walk.item, error, work, began, ctx)
             outcome = self._with_rows(outcome, walk)
         current_batch.set(None)
@@ -170,10 +170,10 @@ class PartitionRunner(Runner):
         if outcome is not None and not work.abandoned:
             work.outcomes.append(outcome)
         elif walk is not None and not work.abandoned:
-            work.items[0] = walk.item  # it comes back as it stands now
+            work.items[0] = walk.item  # it comes back in its present state
 
     def _with_rows(self, outcome: Any, walk: Walk | None) -> Any:
-        """Return a failure with the rows that the handler had, and with the lines where they are in the file."""
+        """Return a failure with the rows that the handler had, and their lines in the file."""
         source, held = self.scanned.source, walk.in_hand() if walk is not None else None
         if walk is None or held is None or not isinstance(outcome, Failed) or not isinstance(source, LineFile):
             return outcome
@@ -183,7 +183,7 @@ class PartitionRunner(Runner):
         return msgspec.structs.replace(outcome, message=said)
 
     def handler(self) -> Handler:
-        """Return the handler with its resources in place, for this thread. Raises ResourceError."""
+        """Return the handler with its resources bound, for this thread. Raises ResourceError."""
         return self.scanned.handler.handed(self.handed)
 
     def _walk(self, work: Assignment, item: Item, ctx: Any) -> Walk:
@@ -198,14 +198,14 @@ class PartitionRunner(Runner):
         return self._walk_over(feed, interval, work, ctx, condemned=how.condemned)
 
     def _approach(self, work: Assignment) -> Approach:
-        """Return a partition whose process died is walked row by row, where rows are isolated, and its first row buried
-        in the end."""
+        """Return how to walk a partition: if its process died and rows are isolated, row by row, and its first row is
+        buried in the end."""
         if not self.scanned.isolate or work.blame < SUSPECT:
             return AS_IT_SAYS
         return Approach(few=(1, CAREFUL_ROWS), condemned=killed_text(BLAME) if work.is_condemned else "")
 
     def feed_of(self, work: Assignment, after: Cursor | None, until: Cursor | None, at: Checkpoint | None) -> Feed:
-        """Return the rows of a range, once the source answers."""
+        """Return the rows of a partition, once the source answers."""
         outage = self._outage(work)
         if outage is None:
             return feed_of(self.scanned.source, after, until, at)
@@ -213,7 +213,7 @@ class PartitionRunner(Runner):
             found: Feed = asked(lambda: feed_of(self.scanned.source, after, until, at), outage, told=False)
         except Exception as error:
             if is_away(error) and not isinstance(error, SourceAway):
-                raise Parked from None  # the run stops while it is waited for
+                raise Parked from None  # the run stops while the source is away
             raise
         return found
 
@@ -223,11 +223,11 @@ class PartitionRunner(Runner):
         return Outage(self.patience, lambda: work.is_vain or self.stopping(), self._notice)
 
     def fence(self, work: Assignment) -> int:
-        """Return what a handler sees. Raises HoldfastError."""
+        """Return the fence that a handler sees. Raises HoldfastError."""
         return work.fence
 
     def _walk_over(self, feed: Feed, interval: Interval, work: Assignment, ctx: Any, *, condemned: str) -> Walk:
-        """Return the walk over a feed: rows are isolated where that was asked for."""
+        """Return the walk over a feed; rows are isolated if the scan is defined so."""
         stage, told = self.scanned, self._told(work)
         if stage.isolate and self.burial is not None:
             return IsolatingWalk(self.handler(), interval, work, ctx, feed, burial=self.burial, policy=stage.policy,
@@ -239,21 +239,21 @@ class PartitionRunner(Runner):
                 "loan": self.loan, "outage": self._outage(work)}  # fmt: skip
 
     def _refuse_rows_left(self, walk: Walk) -> None:
-        """A handler that returned while there are rows has not done its range; where it was told that the run ends, it
-        did right: the range stays at its last checkpoint."""
+        """Refuse the result of a handler that returned before the end of its partition. If it was asked to stop because
+        the run ends, that is correct: the partition stays at its last checkpoint."""
         if walk.feed.at_end:
             return
         if self.stopping():
             raise Parked
         raise Invalid(
-            f"{walk.handler.what} returned after {walk.feed.rows:,} rows of its range, and there are more: iterate "
-            "its part to the end; what it wants none of, it may pass over",
+            f"{walk.handler.what} returned after {walk.feed.rows:,} rows of its partition, and there are more: iterate "
+            "the partition to its end; rows that you do not need can be skipped",
             "rows_left",
         )
 
     def _done(self, walk: Walk, result: Any, work: Assignment, began: float) -> Done | None:
-        """Return the end of a range, whose last checkpoint and result are one commit. Of what is followed the last
-        checkpoint and the release are."""
+        """Return the end of a partition, whose last checkpoint and result are one commit. For a followed source, the
+        last checkpoint and the release are one."""
         self._refuse_rows_left(walk)
         if self.approach is not None and self.approach.follows:
             work.reached = walk.reached(is_last=True)
@@ -268,14 +268,15 @@ class PartitionRunner(Runner):
 
 
 class RowRunner(PartitionRunner):
-    """Rows that were buried and that a person sent on their way again, each a partition of that one row: it succeeds or
-    fails as a whole, and is not buried by itself."""
+    """Runs rows that were buried and redriven, each a partition of that one row: it succeeds or fails as a whole, and
+    is not buried by itself."""
 
     isolates = False
 
     def fence(self, work: Assignment) -> int:
-        """Return what a handler sees. A row has a lease of its own: it is shown no lower fence than its partition had,
-        so that whoever keeps the largest takes it; and no higher one, because its partition may be at work."""
+        """Return the fence that a handler sees. A row has its own lease: it is shown a fence that is not lower than
+        that of its partition, so that an effect guarded by the largest fence accepts it; and not higher, because its
+        partition may be running."""
         return work.fence if self.burial is None else max(work.fence, self.burial.highest_fence())
 
     def _approach(self, work: Assignment) -> Approach:
@@ -294,4 +295,4 @@ class RowRunner(PartitionRunner):
 RUNNERS: Mapping[Kind, type[PartitionRunner]] = MappingProxyType(
     {Kind.PARTITIONS: PartitionRunner, Kind.ROWS: RowRunner}
 )
-"""What runs each kind of chunk of a scan."""
+"""The runner for each kind of chunk of a scan."""

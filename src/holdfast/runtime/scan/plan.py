@@ -1,4 +1,4 @@
-"""What a run of a scan would do, looked up without changing anything; how far the search for its borders has come."""
+"""The plan of a scan, made without changing anything; and the progress of the search for borders."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from holdfast.runtime.scan.scan import SourceWalk
 
 KIND = "borders_sought"
-"""The kind of the entry that tells it."""
+"""The kind of the entry that records it."""
 TELL_SECONDS = 10.0
-"""How often it is written down."""
+"""How often it is written."""
 
 
 class BorderSearch:
-    """The search of one batch, written down now and then."""
+    """The search for the borders of one batch, recorded now and then."""
 
     def __init__(self, store: Store, batch: str) -> None:
         self._store, self._name = store, batch
@@ -42,22 +42,22 @@ class BorderSearch:
         self._owner = owners.new_owner()
 
     def last(self) -> dict[str, Any] | None:
-        """Return how far a run before this one came; None where none did."""
+        """Return how far an earlier run came; None if there was none."""
         batch = find_batch(self._store, self._name)
         return None if batch is None else next((each.note for each in backward(self._store, batch, KIND)), None)
 
     def tell(self, so_far: dict[str, Any]) -> None:
-        """Write it down, if it is time."""
+        """Write it, if it is time."""
         batch = find_batch(self._store, self._name) if time.monotonic() - self._told_at >= TELL_SECONDS else None
         if batch is None:
             return
         self._told_at = time.monotonic()
-        body = journal.Acted(reason=f"borders are sought: at byte {so_far['at']:,}", note=canonical.encode(so_far))
+        body = journal.Acted(reason=f"searching for borders: at byte {so_far['at']:,}", note=canonical.encode(so_far))
         self._store.amend(batch.id, to_note(KIND, journal.encode_body(body)), actor=self._owner)
 
 
 def plan(scan: "SourceWalk", batch: str, *, workers: int | None = None, **options: Any) -> Plan:
-    """Return which partitions would be run and why, how many rows are behind them, and what would be in the way."""
+    """Return which partitions would run and why, how many rows are behind them, and what would prevent a run."""
     store = scan.pipeline.store_if_there()
     known = find_batch(store, batch) if store is not None else None
     items = None if known is not None and known.ingested_at is not None else Ranges(scan)
@@ -72,8 +72,8 @@ def plan(scan: "SourceWalk", batch: str, *, workers: int | None = None, **option
 
 
 class Ranges:
-    """The partitions of a scan, as items. They have a size, so that they are admitted together: a source that changes
-    while half of them are known would be divided in two ways."""
+    """The partitions of a scan, as items. They have a size, so that they are admitted together: if the source changed
+    while half of them were known, it would be divided in two ways."""
 
     def __init__(self, scan: "SourceWalk", sought: BorderSearch | None = None) -> None:
         self._scan, self._sought = scan, sought
@@ -85,7 +85,7 @@ class Ranges:
         return self._made_of(self._split)
 
     def patiently(self, outage: Outage) -> Iterator[dict[str, Any]]:
-        """Yield the same; a source that is away is waited for."""
+        """Yield the same items; a source that is away is waited for."""
         return self._made_of(lambda: asked(self._split, outage))
 
     def _split(self) -> Sequence[Span]:
@@ -103,7 +103,7 @@ class Ranges:
 
 
 def _looked_at(scan: "SourceWalk", store: Store, known: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is in the way of a run, and what there is to know of the source."""
+    """Return what would prevent a run, and notes about the source."""
     resets, from_start = follow.how_it_begins(store, known)
     try:
         changes.check_source(known, scan.source.describe(), from_start, resets=resets)
@@ -113,8 +113,8 @@ def _looked_at(scan: "SourceWalk", store: Store, known: Batch) -> tuple[tuple[st
 
 
 def _by_rows(told: RunForecast, store: Store, known: Batch) -> RunForecast:
-    """Return what the rows that are left take and cost, by what those did that are behind the checkpoints; as it was
-    told, where nobody knows how many there are."""
+    """Return the forecast for the remaining rows, by the time and cost of those behind the checkpoints; unchanged if
+    the number of rows is not known."""
     seen = glance.overview(list(glance.glances(store, known)))
     (stage,), so_far = told.stages, totals(store.chunks(known.id))
     if not stage.items or not seen.rows or seen.rows_left is None or not so_far.seconds:
@@ -125,7 +125,7 @@ def _by_rows(told: RunForecast, store: Store, known: Batch) -> RunForecast:
 
 
 def _so_far(store: Store, known: Batch) -> str:
-    """Return what the rows took and cost that are behind the checkpoints."""
+    """Return the time and cost of the rows behind the checkpoints."""
     rows, so_far = sum(at.rows for at in standings(store, known)), totals(store.chunks(known.id))
     time = f"{brief(so_far.seconds)} of work" if so_far.seconds else ""
     cost = usd(so_far.usd) if so_far.usd else ""

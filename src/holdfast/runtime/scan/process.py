@@ -1,7 +1,7 @@
 """A partition in a process of its own: rows are read there, checkpoints come back over its line.
 
-The thread that holds the lease stays here: it has a process started, writes down what that reaches, answers whether it
-is durable, and has it killed when the lease is lost.
+The thread that holds the lease stays here: it has a process started, writes its checkpoints, answers whether they are
+durable, and kills the process when the lease is lost.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,18 +30,19 @@ from holdfast.runtime.sources.base import SourceAway
 
 
 class PartitionStart(msgspec.Struct):
-    """What a process is told of a partition besides its item, and where that stands: the approach, as it travels."""
+    """The data about a partition that a process gets in addition to its item and checkpoint: the approach, as it
+    travels."""
 
     until: bytes | None
     follows: bool
     patience: float | None = None
-    """Seconds that a source which is away is waited for."""
+    """How many seconds to wait for a source that is away."""
     few: tuple[int, int] | None = None
     condemned: str = ""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
-    """What a process asks: to write a checkpoint, to bury rows, which rows are buried, to refuse the run."""
+    """A request of a process: to write a checkpoint, to bury rows, to list buried rows, or to refuse the run."""
 
     reached: Reached | None = None
     bury: list[NewItem] | None = None
@@ -49,7 +50,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     refused: str = ""
     """Why no partition can be run."""
     away: bool = False
-    """It is because the source is away."""
+    """The reason is that the source is away."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,12 +62,12 @@ _start = msgspec.msgpack.Decoder(PartitionStart).decode
 
 
 def runners_of(stage: PartitionStage, setting: Setting) -> dict[Kind, Runner]:
-    """Return what runs the partitions of a scan, and its rows: on threads, which wait for processes where those were
-    asked for. Raises UsageError."""
+    """Return the runners of a scan, for partitions and for rows: on threads, which wait for processes if the scan uses
+    them. Raises UsageError."""
     pipeline, options = setting.pipeline, setting.options
     if stage.follows:
         raise UsageError(
-            f"{pipeline.name!r} follows its source, which has no end: call tick(), or run(poll=…) of the scan"
+            f"{pipeline.name!r} follows its source, which has no end: call tick() or run(poll=…) of the scan"
         )
     told: dict[str, Any] = {
         "pipeline": pipeline.name, "batch": options.batch, "now": setting.store.now, "stopping": setting.stopping,
@@ -90,10 +91,10 @@ class InProcess(Runner):
         self._inner, self._host = inner, host
 
     def cut_off(self, item: Item, work: Assignment, began: float) -> None:
-        """Nothing is to be kept but what its checkpoints have."""
+        """Return None: only checkpoints are kept."""
 
     def close(self) -> None:
-        """Whoever is still at work was given up, and is gone before the run returns."""
+        """Kill processes that are still running: they were given up, and must be gone before the run returns."""
         self._inner.close()
         self._host.close()
 
@@ -118,8 +119,8 @@ class InProcess(Runner):
                 return
 
     def _group(self, item: Item) -> DeadlyGroup | None:
-        """Return the rows among which to look for the one where a process dies, once the policy has no further attempt
-        for the partition."""
+        """Return the rows among which to search for the one that kills its process, once the policy has no further
+        attempt for the partition."""
         stage = self._inner.scanned
         isolates = self._inner.isolates and stage.isolate and stage.handler.shape is not Shape.GENERATOR
         is_last_chance = item.place.attempt + 1 >= stage.policy.attempts
@@ -129,7 +130,7 @@ class InProcess(Runner):
         work.outcomes.append(Failed(work.items[0], again, "process_died", text, 0.5, 0.0, clock() - began))
 
     def _died(self, work: Assignment, group: DeadlyGroup | None) -> bool:
-        """Have it run by one process; return whether that died."""
+        """Have one process run it; return whether that process died."""
         child = self._child(work)
         if child is None:
             return False
@@ -154,7 +155,7 @@ class InProcess(Runner):
         return start
 
     def _child(self, work: Assignment) -> Child | None:
-        """Return a process that is ready; None where it is not wanted any more. Raises what ends the run."""
+        """Return a process that is ready; None if it is not wanted any more. Raises the error that ends the run."""
 
         def wanted() -> bool:
             return not (work.is_vain or self.stopping())
@@ -166,18 +167,18 @@ class InProcess(Runner):
             raise Unable(str(error)).trouble() from error
 
     def _look(self) -> None:
-        """Tell processes whether the run stops."""
+        """Tell the processes whether the run stops."""
         self._host.stop.value = self.stopping()
 
 
 class _Answers:
-    """What a process asks on its way, and what is done for it."""
+    """The requests of a process, and their answers."""
 
     def __init__(self, inner: PartitionRunner, work: Assignment, look: Callable[[], None]) -> None:
         self._inner, self._work, self._look = inner, work, look
 
     def answer(self, data: bytes) -> bytes:
-        """Do what the process asks for, and return what came of it."""
+        """Do what the process asks for, and return the result."""
         message, burial = _message(data), self._inner.burial
         self._look()
         if message.reached is not None:
@@ -207,7 +208,7 @@ class _Answers:
 
 def runner_there(stage: PartitionStage, parcel: remote.Parcel, line: remote.Line, *, pipeline: str,
                  stopping: Callable[[], bool], handed: Handed) -> PartitionRunner:  # fmt: skip
-    """Return what runs a partition, or a row, in its process."""
+    """Return the runner of a partition, or a row, in its process."""
     start, there = _start(parcel.more), _Line(line)
     until = None if start.until is None else cursor.decode(start.until)
     approach = Approach(until=until, follows=start.follows, few=start.few, condemned=start.condemned)
@@ -219,7 +220,7 @@ def runner_there(stage: PartitionStage, parcel: remote.Parcel, line: remote.Line
 
 
 class _Line:
-    """What a walk posts here is asked of the parent."""
+    """The queue of a walk in a worker process: each message becomes a request to the parent."""
 
     def __init__(self, line: remote.Line) -> None:
         self._line = line
@@ -235,7 +236,7 @@ class _Line:
 
 
 class _RemoteBurial(Burial):
-    """Has the parent bury rows."""
+    """A burial that has the parent bury rows."""
 
     def __init__(self, line: _Line) -> None:
         self._line = line

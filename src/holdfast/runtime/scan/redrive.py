@@ -1,8 +1,8 @@
-"""Rows that were buried and that a person sent on their way again: handled under the fence of their scan.
+"""Rows that were buried and redriven: handled under the fence of their scan.
 
 A tick handles them while it holds the partition, and their handler sees the fence of the partition: so the fences that
-a handler is shown only grow over a scan, whether a row came with its partition or later. The commit of a row is guarded
-by its own. Whether there are any is one read, and none where no row was ever buried.
+a handler sees only grow over a scan, whether a row came with its partition or later. The commit of a row is guarded by
+its own fence. One read finds out whether there are any; none is needed if no row was ever buried.
 """
 
 import logging
@@ -36,23 +36,23 @@ log = logging.getLogger("holdfast.follow")
 
 
 class TickDriver:
-    """What one process needs to hold leases of a batch that follows, and to work under them."""
+    """The tools with which one process holds leases of a batch that follows, and works under them."""
 
     def __init__(self, pipeline: "PipelineDefinition", stage: PartitionStage, *, batch: Batch, lease: float,
                  heartbeat: float | None = None) -> None:  # fmt: skip
         self.store, self.stage, self.pipeline, self.batch = pipeline.store, stage, pipeline, batch
         self.finished: Finished = Finished()
         self.buried: list[ItemNo] = []
-        """What was buried and nobody has heard of yet."""
+        """Items that were buried and whose hooks were not called yet."""
         self.burial = Burial(self.store, batch.name, lambda admitted: self.buried.extend(admitted.dead))
         self.control = Control(1)
-        """Of the tick at hand."""
+        """The control of the current tick."""
         self.holds = HoldDriver(self.store, batch, owner=owners.new_owner(), seconds=lease, stages=1, every=heartbeat)
 
     def beside(self, hold: LoneHold, item: Item, *, fence: int | None = None, at: Checkpoint | None = None,
                approach: Approach | None = None) -> Assignment:  # fmt: skip
-        """Run the handler on a thread, and write its checkpoints here, until it comes to an end or must be left. It
-        sees the fence of its lease, where no other is said."""
+        """Run the handler on a thread, and write its checkpoints here, until it ends or must be left. It sees the fence
+        of its lease, unless another one is passed."""
         work, runner = hold.assign(0, item, fence=fence), self._runner(hold.claim.kind, approach)
         work.at = at
 
@@ -77,7 +77,7 @@ class TickDriver:
 
     def write(self, hold: LoneHold, settled: Settled, *, reached: Reached | None = None, release: bool = False,
               due: float = 0.0) -> bool:  # fmt: skip
-        """Commit something under the lease, and perhaps give it back; return whether that landed."""
+        """Commit under the lease, and perhaps give it back; return whether the commit landed."""
         if hold.lost:
             return False
         receipt = hold.write(settled, release=release, due=due, reached=reached)
@@ -88,18 +88,18 @@ class TickDriver:
         return True
 
     def settle(self, hold: LoneHold, outcomes: Sequence[Outcome]) -> Settled:
-        """Return what follows from outcomes; what failed after a signal was interrupted."""
+        """Return what follows from outcomes; a failure after a signal counts as interrupted."""
         if self.control.signalled:
             outcomes = [excuse(outcome, "interrupted") for outcome in outcomes]
         return hold.settle(outcomes, [self.stage.policy])
 
 
 FIRST = ItemNo(0)
-"""The item that a scan which follows has from its first moment, and that never ends."""
+"""The one item of a scan that follows: it exists from the beginning and never ends."""
 NAMED = 5
 """Rows that are named one by one."""
 REFRESH_SECONDS = 60.0
-"""How often a process asks for what others may have done, where asking costs more than it is likely to find."""
+"""How often a process reads what other processes may have redriven, if a read costs more than it is likely to find."""
 
 
 class Waiting(NamedTuple):
@@ -110,24 +110,24 @@ class Waiting(NamedTuple):
 
 
 class Again(NamedTuple):
-    """What became of rows that were redriven."""
+    """The results of redriven rows."""
 
     done: int = 0
     waiting: int = 0
     """Rows that wait for another attempt."""
     buried: int = 0
     left: bool = False
-    """There was no time for all of them."""
+    """There was not enough time for all rows."""
     due: float | None = None
-    """When the first of those that wait may be tried again."""
+    """When the first waiting row may be tried again."""
     why: str = ""
-    """What the first of them failed for that was not handled."""
+    """Why the first row that was not handled failed."""
     gone: tuple[Key, ...] = ()
-    """Those that are not in the source any more."""
+    """Rows that are not in the source any more."""
 
     @property
     def told(self) -> str:
-        """What to know about them."""
+        """A note about them for the report."""
         more = len(self.gone) - NAMED
         rest = f" and {more:,} more" if more > 0 else ""
         gone = f"{', '.join(map(str, self.gone[:NAMED]))}{rest}: {GONE}" if self.gone else ""
@@ -135,7 +135,7 @@ class Again(NamedTuple):
 
 
 class Redriving:
-    """The rows of one batch that were redriven."""
+    """The redriven rows of one batch."""
 
     def __init__(self, driver: TickDriver) -> None:
         self._with = driver
@@ -145,7 +145,7 @@ class Redriving:
         self._found = False
 
     def waiting(self, *, at_once: bool = False) -> list[Waiting]:
-        """Return rows that are on their way again, due or not. Where no row was ever buried, nothing is read."""
+        """Return redriven rows, due or not. If no row was ever buried, nothing is read."""
         if not self._were_buried() or not (at_once or self._is_worth_it()):
             return []
         store, batch = self._with.store, self._with.batch.id
@@ -167,15 +167,15 @@ class Redriving:
         return self._admitted > 1 or self._with.burial.count > 0
 
     def _is_worth_it(self) -> bool:
-        """Return whether a look is worth it: every tick looks where that is one read. In a bucket it is a listing,
-        paid for by the request: there a process looks at first, and then once a minute, unless rows are known to be
-        on their way."""
+        """Return whether to read now: every tick does if that is one read. In a bucket it is a listing, paid for by the
+        request: there a process reads at first, and then once a minute, unless rows are known to be redriven."""
         if self._with.store.capabilities.one_clock or self._found:
             return True
         return time.monotonic() - self._looked > REFRESH_SECONDS
 
     def handle(self, rows: list[Waiting], over: LoneHold) -> Again:
-        """Handle those that are due, each as a range of one row, under the fence of the range that is held."""
+        """Handle the rows that are due, each as a partition of one row, under the fence of the partition that is
+        held."""
         driver, told = self._with, Again()
         for row in rows:
             if driver.control.drains() or over.lost:
@@ -189,13 +189,13 @@ class Redriving:
     def _again(self, n: ItemNo, fence: int, told: Again) -> Again:
         driver = self._with
         claim = driver.holds.claim(n)
-        if not isinstance(claim, Claim):  # in the hands of a process that was killed, until its lease has run out
+        if not isinstance(claim, Claim):  # a killed process has it until its lease expires
             return _waits(told, claim.next_due)
         with driver.holds.held(claim) as hold:
             item = hold.load(n)
             if item is not None:
                 return self._settled(hold, item, fence, told)
-        return _waits(told, None)  # what stands before it in a suspect was granted: next time it comes alone
+        return _waits(told, None)  # items before it in a suspect were granted: next time it comes alone
 
     def _settled(self, hold: LoneHold, item: Item, fence: int, told: Again) -> Again:
         driver = self._with
@@ -219,7 +219,7 @@ class Redriving:
         return told._replace(buried=told.buried + 1, why=why)
 
     def _tried(self, hold: LoneHold, item: Item, fence: int) -> tuple[list[Outcome], Reached | None]:
-        """Return what came of an attempt. A row whose process died too often while it was handled is not tried
+        """Return the result of an attempt. A row whose process died too often while it was handled is not tried
         again."""
         if hold.hold.is_condemned:
             return [hold.hold.condemned(item)], None

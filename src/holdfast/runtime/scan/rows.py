@@ -1,4 +1,5 @@
-"""Rows on their way to a handler: the feed with its cursors, the shapes a handler may have, and when to checkpoint."""
+"""Rows on their way to a handler: the feed with its cursors, the signatures a handler may have, and when to
+checkpoint."""
 
 import inspect
 import logging
@@ -23,15 +24,15 @@ from holdfast.runtime.sources.base import Malformed, Page, Readable
 from holdfast.runtime.text import Duration, seconds
 
 MISTAKES = (NameError, ImportError, SyntaxError)
-"""Errors that no row can be to blame for: the code, or what is installed, is."""
+"""Errors that no row can cause: the program code, or the installation, is wrong."""
 
 
 class Misuse(UsageError):
-    """A source that cannot be read as it was given, or a handler that does not answer as its shape must."""
+    """A source that cannot be read as it was defined, or a handler that does not return what its signature requires."""
 
 
 def mistaken(what: str, error: BaseException, place: str) -> Misuse:
-    """Return the refusal of a handler that cannot work, whatever the row."""
+    """Return the refusal of a handler that cannot work with any row."""
     return Misuse(
         f"{what} cannot work: {type(error).__name__}: {place}; correct it, then run again: nothing was buried, and it "
         "continues at its checkpoint"
@@ -39,7 +40,7 @@ def mistaken(what: str, error: BaseException, place: str) -> Misuse:
 
 
 class Passed(NamedTuple):
-    """What stood in the place of a row, between two cursors."""
+    """A malformed row between two cursors."""
 
     row: Malformed
     before: Cursor | None
@@ -47,7 +48,7 @@ class Passed(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Rows of a page that were taken: how many of its rows come up to and with each of them."""
+    """Rows taken from a page: for each, how many rows of the page there are up to and including it."""
 
     page: Page
     before: Cursor | None
@@ -60,20 +61,20 @@ class _Taken(NamedTuple):
 
 
 class Feed:
-    """The rows of a range from a checkpoint on."""
+    """The rows of a partition from a checkpoint on."""
 
     def __init__(self, pages: Iterator[Page], rows: int, after: Cursor | None = None,
                  again: Callable[[Cursor | None], Iterator[Page]] | None = None) -> None:  # fmt: skip
         self._pages, self._again = pages, again
         self._trouble: Exception | None = None
-        """Why no further page could be read: met once the rows before it were taken."""
+        """Why no further page could be read: raised once the rows before it were taken."""
         self._last = after
         self._page: Page | None = None
         self._next: Page | None = None
         self._flawed = False
-        """Whether there are malformed rows in the page."""
+        """Whether the page has malformed rows."""
         self.malformed: list[Passed] = []
-        """Those that were passed over; whoever buries them takes them out."""
+        """Malformed rows that were skipped; the code that buries them removes them."""
         self._at = 0
         """How many rows of the page were taken."""
         self._before = rows
@@ -82,7 +83,7 @@ class Feed:
 
     @property
     def rows(self) -> int:
-        """How many rows were taken in all, those before the checkpoint included."""
+        """How many rows were taken in all, including those before the checkpoint."""
         return self._before + self._at
 
     @property
@@ -92,7 +93,8 @@ class Feed:
 
     @property
     def trouble(self) -> Exception | None:
-        """What keeps us from reading on, once all rows before it were taken; None while there is a row, or the end."""
+        """The error that prevents further reading, once all rows before it were taken; None while there is a row, or at
+        the end."""
         return self._trouble if self._is_used_up and self._next is None else None
 
     @property
@@ -100,13 +102,13 @@ class Feed:
         return self._page is None or self._at == len(self._page.rows)
 
     def retry(self) -> bool:
-        """Read on after the last row that was taken, after trouble; whether that is over."""
+        """Read again after the last row that was taken, after an error; return whether that succeeded."""
         assert self._again is not None
         self._last, self._before = self.cursor, self.rows
         self._page, self._at, self._trouble = None, 0, None
         try:
             self._pages = iter(self._again(self._last))
-        except Exception as error:  # noqa: BLE001 - a source of the user's may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's source may raise anything
             self._trouble = error
         else:
             self._fetch()
@@ -114,7 +116,7 @@ class Feed:
 
     @property
     def cursor(self) -> Cursor | None:
-        """The cursor after the last row that was taken; before the first, the one it was begun with."""
+        """The cursor after the last row that was taken; before the first, the cursor it began with."""
         return self._page.after(self._at) if self._page is not None and self._at else self._last
 
     @property
@@ -123,7 +125,8 @@ class Feed:
         return self._page.after(self._at - 1) if self._page is not None and self._at > 1 else self._last
 
     def take(self, most: int) -> list[Any]:
-        """Up to so many rows, malformed ones counted and left out; fewer only at the end, and before trouble."""
+        """Return up to so many rows; malformed ones are counted and left out. There are fewer only at the end, and
+        before an error."""
         taken: list[Any] = []
         self._parts = []
         while most and self._turn():
@@ -144,17 +147,17 @@ class Feed:
         return [part.page.after(count) for part in self._parts for count in part.counts]
 
     def befores(self) -> list[Cursor | None]:
-        """Return the cursor before each of them."""
+        """Return the cursor before each of the rows that were taken last."""
         return [part.cursor(count - 1) for part in self._parts for count in part.counts]
 
     def numbers(self) -> list[int]:
-        """Return the number of each of them, the first row of the range being 1."""
+        """Return the number of each of the rows that were taken last; the first row of the partition is 1."""
         return [part.rows + count for part in self._parts for count in part.counts]
 
     _parts: list[_Taken]
 
     def _passes(self, row: Any, count: int) -> bool:
-        """Return whether a row is passed over: what is no row is nobody's to handle."""
+        """Return whether a row is skipped because it is malformed."""
         if not isinstance(row, Malformed):
             return False
         assert self._page is not None
@@ -163,7 +166,7 @@ class Feed:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """One row after the other; what was handed out counts as taken."""
+        """Yield one row after the other; a yielded row counts as taken."""
         while self._turn():
             assert self._page is not None
             rows = self._page.rows
@@ -173,7 +176,7 @@ class Feed:
                     yield rows[self._at - 1]
 
     def _turn(self) -> bool:
-        """Return whether there is a row to take: turns to the next page where the one at hand is used up."""
+        """Return whether there is a row to take; turns to the next page if the current one is used up."""
         if self._page is not None and self._at < len(self._page.rows):
             return True
         if self._next is None:
@@ -187,23 +190,23 @@ class Feed:
         return True
 
     def _fetch(self) -> None:
-        """Read the next page that has rows; trouble is for who comes to it."""
+        """Read the next page that has rows; an error is kept until the rows before it were taken."""
         self._next = None
         try:
             self._next = self._read()
-        except Exception as error:  # noqa: BLE001 - a source of the user's may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's source may raise anything
             self._trouble = error
 
     def _read(self) -> Page | None:
         try:
             return next((page for page in self._pages if len(page.rows)), None)
-        except UsageError as error:  # of the source, in whatever frame of a handler's it is asked for rows
+        except UsageError as error:  # raised by the source, while a handler asks it for rows
             raise Misuse(str(error)) from error
 
     def fail(self) -> NoReturn:
-        """Raise the trouble. What stays here holds no frames: a cycle would keep connections from being closed."""
+        """Raise the error. The one kept here holds no frames: a cycle would keep connections from being closed."""
         assert self._trouble is not None
-        trouble, self._trouble = self._trouble, Transient("the source could not be read on: run again")
+        trouble, self._trouble = self._trouble, Transient("the source could not be read further: run again")
         try:
             raise trouble
         finally:
@@ -224,8 +227,8 @@ def feed_of(source: Readable, after: Cursor | None, until: Cursor | None, at: Ch
 
 log = logging.getLogger("holdfast.scan")
 NOTHING = object()
-RIGHT = "; put it right, then run again: the scan resumes at its checkpoint"
-"""What to do about an accumulator that cannot be kept: every range would come to it, so none is buried."""
+RIGHT = "; correct it, then run again: the scan resumes at its checkpoint"
+"""Advice for an accumulator that cannot be stored: every partition would fail with it, so none is buried."""
 
 
 class Shape(StrEnum):
@@ -235,7 +238,7 @@ class Shape(StrEnum):
 
 
 class Handler:
-    """The function, its shape, and how its accumulator is stored."""
+    """The user's function, its signature, and how its accumulator is stored."""
 
     def __init__(self, function: Callable[..., Any], *, initial: Any = NOTHING) -> None:
         self.function = function
@@ -244,16 +247,16 @@ class Handler:
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.shape, self._context, acc = _shape_of(function, self.what)
         self.accumulator = acc.name if acc is not None else ""
-        """The name of the parameter for what it accumulates; empty where there is none."""
+        """The name of the parameter for the accumulator; empty if there is none."""
         self.needed, self.optional = _resources_of(function, self.what, self._context)
-        """The names of resources that it takes."""
+        """The names of the resources that it takes."""
         annotation = annotations_of(function).get(acc.name) if acc is not None else None
         self._adapter = _adapter(annotation, self.what)
         self._initial = self._first(initial, acc, annotation)
         self._warned = False
 
     def handed(self, to: Handed) -> "Handler":
-        """Return the same with resources in place, for this thread. Raises ResourceError."""
+        """Return the handler with its resources bound, for this thread. Raises ResourceError."""
         function = to.to(self.function)
         if function is self.function:
             return self
@@ -263,7 +266,7 @@ class Handler:
         return other
 
     def call(self, rows: Any, acc: Any, ctx: Context) -> Any:
-        """Return one call with some rows; a coroutine where the handler is async."""
+        """Call the function with some rows; returns a coroutine if the handler is async."""
         given = (rows, acc) if self.shape is Shape.FOLD else (rows,)
         try:
             made = self.function(*given, **{self._context: ctx} if self._context else {})
@@ -280,13 +283,13 @@ class Handler:
             raise
 
     def _note(self, error: TypeError, acc: Any) -> None:
-        """A fold that nobody told what to begin with has tried to add to None: say how to tell it."""
+        """Add a hint if a fold without an initial value has tried to add to None."""
         if self.shape is Shape.FOLD and acc is None and "NoneType" in str(error):
-            error.add_note(f"{self.what} begins with None: write acc: int = 0, or handler(initial=0)")
+            error.add_note(f"{self.what} starts with None: write acc: int = 0, or handler(initial=0)")
 
     @property
     def is_typed(self) -> bool:
-        """Whether the annotation of what it accumulates says what that is."""
+        """Whether the annotation of the accumulator has a type."""
         return self._adapter is not None
 
     @property
@@ -294,18 +297,18 @@ class Handler:
         return bool(self._context)
 
     def generate(self, part: Any, ctx: Context) -> Any:
-        """Return the generator over a part."""
+        """Return the generator over a partition."""
         return self.function(part, **{self._context: ctx} if self._context else {})
 
     def encode(self, acc: Any) -> bytes | None:
-        """Return the accumulator as it is stored; None where there is none."""
+        """Return the accumulator as it is stored; None if there is none."""
         if acc is None:
             return None
         if self._adapter is not None:
             try:
                 acc = self._adapter.dump_python(self._adapter.validate_python(acc))
             except ValidationError as error:
-                raise Misuse(f"{self.what}: its accumulator is not valid: {explain(error)}{RIGHT}") from None
+                raise Misuse(f"{self.what}: the accumulator is not valid: {explain(error)}{RIGHT}") from None
         try:
             data = canonical.encode_typed(acc, "the accumulator")
         except UsageError as error:
@@ -314,7 +317,7 @@ class Handler:
         return data
 
     def decode(self, data: bytes | None) -> Any:
-        """Return the accumulator that was stored; the first one where none was."""
+        """Return the accumulator that was stored; the initial one if none was."""
         if data is None:
             data = self._initial
         acc = None if data is None else canonical.decode_typed(data, "the accumulator")
@@ -324,13 +327,13 @@ class Handler:
             return self._adapter.validate_python(acc)
         except ValidationError as error:
             raise Misuse(
-                f"{self.what}: what was accumulated is not what it takes now: {explain(error)}; let it take both, "
-                "reset the range to its start, or scan under a new batch name"
+                f"{self.what}: the stored accumulator does not fit its type: {explain(error)}; let it accept both, "
+                "reset the partition to its start, or scan under a new batch name"
             ) from None
 
     def _first(self, initial: Any, acc: inspect.Parameter | None, annotation: Any) -> bytes | None:
-        """Return what a fold begins with: what was said, else the default of its parameter, else an empty one of its
-        type."""
+        """Return the initial value of a fold: the one that was passed, else the default of its parameter, else an empty
+        value of its type."""
         if initial is not NOTHING:
             return self.encode(initial() if callable(initial) else initial)
         if acc is not None and acc.default is not inspect.Parameter.empty:
@@ -346,19 +349,19 @@ class Handler:
     def _check_size(self, size: int) -> None:
         if size > ACC_BYTES:
             raise Invalid(
-                f"{self.what}: its accumulator has {size:,} bytes, at most {ACC_BYTES:,} are kept with a checkpoint: "
+                f"{self.what}: the accumulator has {size:,} bytes, and the limit is {ACC_BYTES:,} per checkpoint: "
                 "keep totals in it, not rows; write the rows to a file or a table of your own, or use more partitions",
                 "acc_too_large",
             )
         if size > ACC_BYTES // 2 and not self._warned:
             self._warned = True
-            log.warning("%s: its accumulator has %s bytes, %s are the most", self.what, f"{size:,}", f"{ACC_BYTES:,}")
+            log.warning("%s: the accumulator has %s bytes; the limit is %s", self.what, f"{size:,}", f"{ACC_BYTES:,}")
 
 
 def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, inspect.Parameter | None]:
-    """Return the shape, the name of the parameter for the context, and the one for the accumulator."""
+    """Return the signature, the name of the parameter for the context, and the parameter for the accumulator."""
     if not callable(function):
-        raise UsageError(f"{what}: give a function of (rows), of (rows, acc), or a generator of (part)")
+        raise UsageError(f"{what}: pass a function of (rows), of (rows, acc), or a generator of (part)")
     found = annotations_of(function)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     context = next((p for p in parameters if _is_context(p, found)), None)
@@ -368,9 +371,7 @@ def _shape_of(function: Callable[..., Any], what: str) -> tuple[Shape, str, insp
     name = context.name if context is not None else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         if len(given) != 1:
-            raise UsageError(
-                f"{what} is a generator: it takes its part, and a ctx if it likes; not {len(given)} values"
-            )
+            raise UsageError(f"{what} is a generator: it takes (part) or (part, ctx), not {len(given)} values")
         return Shape.GENERATOR, name, None
     if len(given) == 1:
         return Shape.ROWS, name, None
@@ -387,12 +388,12 @@ def _is_context(parameter: inspect.Parameter, found: dict[str, Any]) -> bool:
 
 
 def _is_guess(parameter: inspect.Parameter, found: dict[str, Any]) -> bool:
-    """Return whether only its name makes it the context: a resource of that name goes before."""
+    """Return whether only its name makes it the context: a resource of that name takes precedence."""
     return parameter.name == "context" and is_bare(parameter, found)
 
 
 def _resources_of(function: Callable[..., Any], what: str, context: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the parameters that are passed by name only, but for the context, unless it may be a resource."""
+    """Return the keyword-only parameters without the context, unless the context may be a resource."""
     parameters = inspect.signature(function).parameters
     needed, optional = by_name([p for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != context], what)
     is_guess = context in parameters and _is_guess(parameters[context], annotations_of(function))
@@ -403,12 +404,12 @@ _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _adapter(annotation: Any, what: str) -> TypeAdapter[Any] | None:
-    """Return what checks an accumulator, where its type says more than that it is one."""
+    """Return the adapter that checks an accumulator, if its type is specific enough."""
     if annotation in (None, Any, inspect.Parameter.empty):
         return None
     try:
         return TypeAdapter(annotation)
-    except Exception as error:  # noqa: BLE001 - pydantic raises several kinds for what it cannot make a schema of
+    except Exception as error:  # noqa: BLE001 - pydantic raises several kinds of errors for types without a schema
         raise UsageError(f"{what}: {annotation!r} cannot be the type of an accumulator ({error})") from None
 
 
@@ -416,34 +417,34 @@ Said = int | Duration | Literal["auto"]
 
 SAY = "pass after how many rows to checkpoint, 1 or more; after which time, such as '5s' or '1m30s'; or 'auto'"
 SLICE = 1_000
-"""The most rows a handler is given at once where the interval is a time."""
+"""The most rows a handler gets at once if the interval is a time."""
 FIRST_SLICE = 16
-"""The first of them: nobody knows yet how long a row takes."""
+"""The first slice: the time per row is not known yet."""
 CAREFUL_ROWS = 1_000
-"""After so many rows that were handled one at a time, whatever killed the process is not among them."""
+"""After so many rows that were handled one at a time, the row that killed the process is not among them."""
 SHARE = 0.01
-"""What `auto` lets checkpoints cost, as a share of the time."""
+"""The share of the time that `auto` allows for checkpoints."""
 SHORTEST, LONGEST = 0.05, 5.0
-"""Seconds of work that `auto` lets a crash lose, at least and at most."""
+"""The seconds of work that a crash may lose under `auto`, at least and at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """What a user said about checkpoints."""
+    """The user's interval between checkpoints."""
 
     rows: int | None = None
     seconds: float | None = None
 
     @property
     def said(self) -> int | str:
-        """The interval as a handler is told it."""
+        """The interval as a handler sees it."""
         if self.rows is not None:
             return self.rows
         return "auto" if self.seconds is None else f"{self.seconds:g}s"
 
     @staticmethod
     def of(said: Said) -> "Every":
-        """`every=1000` rows, `every="5s"`, or `every="auto"`."""
+        """Return the interval for `every=1000` rows, `every="5s"`, or `every="auto"`."""
         if said == "auto":
             return Every()
         if isinstance(said, int) and not isinstance(said, bool):
@@ -460,17 +461,17 @@ class Every:
 
 
 class Interval:
-    """Decides for one range, from what rows and checkpoints take."""
+    """The interval of one partition, decided by the measured time of rows and checkpoints."""
 
     def __init__(self, every: Every) -> None:
         self.every = self._every = every
         self._cost = 0.0
-        """Seconds that a checkpoint takes, about."""
+        """The approximate seconds per checkpoint."""
         self._row = 0.0
-        """Seconds that a row takes, about; 0 while nobody knows."""
+        """The approximate seconds per row; 0 while unknown."""
 
     def rows_at_once(self, fresh: int, most: int | None) -> int:
-        """Return how many rows to hand over, so many after the last checkpoint, before looking at the time again."""
+        """Return how many rows to pass before checking the time again, so many rows after the last checkpoint."""
         if self._every.rows is not None:
             left = self._every.rows - fresh
             return left if most is None else min(left, most)
@@ -486,29 +487,30 @@ class Interval:
 
     @property
     def seconds(self) -> float:
-        """The time between two checkpoints."""
+        """The seconds between two checkpoints."""
         if self._every.seconds is not None:
             return self._every.seconds
         return max(SHORTEST, min(LONGEST, self._cost / SHARE))
 
     def learn(self, rows: int, elapsed: float) -> None:
-        """Some rows took so long."""
+        """Note how long some rows took."""
         if rows:
             self._row = _smooth(self._row, elapsed / rows)
 
     def paid(self, elapsed: float) -> None:
-        """A checkpoint took so long."""
+        """Note how long a checkpoint took."""
         self._cost = _smooth(self._cost, elapsed)
 
 
 class Careful(Interval):
-    """Few rows at a time, each few with a checkpoint of their own: whichever kills the process is known then."""
+    """An interval of few rows at a time, each with its own checkpoint, so that a row that kills the process is
+    known."""
 
     def __init__(self, every: Every, size: int = 1, rows: int = CAREFUL_ROWS) -> None:
         super().__init__(every)
         self._size = size
         self._left = rows
-        """How many rows are handled like this; whatever killed the process is not among those after them."""
+        """How many rows are handled like this; the row that killed the process is not among later ones."""
 
     def rows_at_once(self, fresh: int, most: int | None) -> int:
         if self._left <= 0:

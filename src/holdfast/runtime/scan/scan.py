@@ -1,4 +1,4 @@
-"""A scan as a user defines it over the rows of a source: its handler, and what becomes of its partitions."""
+"""The public classes of scans: a handler over the rows of a source, and the results of its partitions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -26,6 +26,7 @@ from holdfast.runtime.partitions import remarks
 from holdfast.runtime.pipeline import Pipeline
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.report.report import Report
+from holdfast.runtime.report.status import Figures
 from holdfast.runtime.scan import follow, plan
 from holdfast.runtime.scan.converge import Convergence, Gathered, gather
 from holdfast.runtime.scan.follow import Following
@@ -112,11 +113,11 @@ NO_ORPHAN = "36500d"
 
 
 def _hide(_: Tick) -> None:
-    """Nobody asked."""
+    """Show nothing."""
 
 
 class SourceWalk:
-    """What a scan and a follow have in common: a source, a handler of its rows, and a pipeline with one stage."""
+    """The base of a scan and a follow: a source, a handler for its rows, and a pipeline with one stage."""
 
     follows: ClassVar[bool]
     partitions: int
@@ -133,7 +134,7 @@ class SourceWalk:
     ) -> None:
         if not isinstance(source, Readable):
             raise UsageError(
-                f"{type(self).__name__}({name!r}, {_given(source)}): a source is needed that reads after a "
+                f"{type(self).__name__}({name!r}, {_given(source)}): pass a source that can be read from a "
                 f"cursor{_meant(source)}"
             )
         check_name(name, "scan")
@@ -219,7 +220,7 @@ class SourceWalk:
         return stage
 
     def _noted(self, run: Report, batch: Batch) -> Report:
-        """Return the report with what there is to know before its result is taken for whole."""
+        """Return the report with notes that matter before its result is used."""
         notes = (*map(str, remarks(self.pipeline.store, batch)), *grown(self.source, self.pipeline.store, batch))
         return replace(run, warnings=(*run.warnings, *notes)) if notes else run
 
@@ -274,7 +275,7 @@ class Scan(SourceWalk):
 
     def run(self, batch: str | None = None, *, workers: int | None = None, deadline: Duration | datetime | None = None,
             lease: Duration = "30s", executor: Executor | Where | None = None,
-            progress: bool | Callable[[Any], None] | None = None, accept_source: str | None = None,
+            progress: bool | Callable[[Figures], None] | None = None, accept_source: str | None = None,
             heartbeat: Duration | None = None, on_code_change: OnCodeChange | None = None,
             budget: Budget | None = None, signals: Signals = "raise", patience: Duration = "5m",
             allow_empty: bool | None = None) -> ScanReport:  # fmt: skip
@@ -289,7 +290,7 @@ class Scan(SourceWalk):
             deadline: The end of this run: a time from now, or an aware `datetime`. Run again to continue.
             lease: How long a claim lasts if this process dies and no other process can see that.
             executor: `"threads"`, `"processes"` or a `concurrent.futures.Executor`.
-            progress: False for none, or a function that is called with the figures.
+            progress: False for none, or a function that is called with an `hf.Figures`.
             accept_source: A reason: continue although the source has changed.
             heartbeat: How often leases are renewed; by default three times per lease.
             on_code_change: What to do if the handler has changed: `"keep"` the work done, or `"refuse"`.
@@ -303,8 +304,8 @@ class Scan(SourceWalk):
         heartbeat_seconds(lease, heartbeat)  # refused before anything is written
         if on_code_change == "rerun":
             raise UsageError(
-                f'scan {self.name!r} takes no on_code_change="rerun": its ranges are at their checkpoints. Reset them '
-                f"to their start ({command('reset', name, options='--from-start')}), or scan under a new batch name"
+                f'scan {self.name!r} does not take on_code_change="rerun": its partitions are at their checkpoints. '
+                f"Reset them ({command('reset', name, options='--from-start')}), or scan under a new batch name"
             )
         notes = base.asked(lambda: self._compared(name, stage, accept_source), self._outage(patience, deadline))
         known = find_batch(self.pipeline.store, name)
@@ -331,13 +332,13 @@ class Scan(SourceWalk):
         return base.Outage(seconds(patience, "patience"), is_over, base.Notice(repr(self.source)))
 
     def _compared(self, name: str, stage: PartitionStage, accept_source: str | None) -> tuple[str, ...]:
-        """Refuse another source than the batch was begun with; what there is to know of one that has grown."""
-        self.source.describe()  # a table says by this whether it is there
+        """Refuse another source than the one the batch began with; return notes about a source that has grown."""
+        self.source.describe()  # a table fails here if it does not exist
         known = find_batch(self.pipeline.store, name)
         if known is None:
             return ()
         actor = owners.new_owner()
-        if accept_source:  # a file that is another one is not made the old one by a reason; rows may be corrected in it
+        if accept_source:  # a reason does not make another file the old one, but rows may be corrected in it
             accept_corrected(self.source, self.pipeline.store, known, accept_source, actor)
             refuse_changed_batch(self.source, self.pipeline.store, known)
         follow.accept_source(self.pipeline, known, stage, accept_source, actor)
@@ -357,7 +358,7 @@ class Scan(SourceWalk):
         return self._told(run, gathered, None if there is None else there.result)
 
     def _ended(self, name: str, run: Report, notes: tuple[str, ...] = ()) -> ScanReport:
-        """After a run: once all ranges are done, and not before, their results are brought together."""
+        """Bring the results together after a run, once all partitions are done, and not before."""
         found = self._known(name)
         run = self._noted(replace(run, warnings=(*run.warnings, *notes)) if notes else run, found)
         gathered = gather(self.pipeline.store, found)
@@ -418,10 +419,10 @@ class Follow(SourceWalk):
     ) -> None:
         if isinstance(source, LineFile | Parquet):
             raise UsageError(
-                f"Follow({name!r}, {source!r}): a file is not followed: write what is new to files of their own and "
+                f"Follow({name!r}, {source!r}): a file cannot be followed: write new rows to files of their own and "
                 "follow the folder (hf.Folder), or scan each file under a batch name of its own"
             )
-        # It may have nothing to do for months, and is no orphan for that.
+        # It may have nothing to do for months, which does not make it an orphan.
         super().__init__(name, source, every=every, retry=retry, isolate=isolate, store=store, events=events,
                          orphan_after=NO_ORPHAN)  # fmt: skip
 
@@ -470,14 +471,14 @@ class Follow(SourceWalk):
             return self._followed(name, lease, accept_source, heartbeat).stay(every, control, show, signals)
 
     def _delivering(self, control: Control) -> AbstractContextManager[None]:
-        """Events, such as those of buried rows, reach their receivers beside a tick."""
+        """Deliver events, such as those of buried rows, beside a tick."""
         pipeline, deadline = self.pipeline, None if control.deadline is NEVER else control.deadline.at
         return delivering(lambda: pipeline.store, pipeline.name, pipeline.receivers, deadline)
 
     def _followed(
         self, batch: str, lease: Duration, accept: str | None, heartbeat: Duration | None = None
     ) -> Following:
-        """Opened once in this process, and again where a changed source is accepted."""
+        """Return the follower, opened once in this process, and again if a changed source is accepted."""
         self._refuse_resources()
         held, beat = lease_seconds(lease), heartbeat_seconds(lease, heartbeat)
         told = (batch, held, beat)
@@ -487,13 +488,13 @@ class Follow(SourceWalk):
         return self._following[told]
 
     def _refuse_resources(self) -> None:
-        """A tick is not a run: nothing would close them."""
+        """Refuse resources: a tick is not a run, so nothing would close them."""
         taken = self._stage().parameters
         names = [*taken.needed, *(name for name in taken.optional if name in self.pipeline.resources)]
         if names:
             raise UsageError(
-                f"scan {self.name!r} follows its source, and is not handed resources ({', '.join(names)}): keep the "
-                "client at the top of the module; the event loop outlives ticks"
+                f"scan {self.name!r} follows its source, so its handler cannot take resources ({', '.join(names)}): "
+                "keep the client at the top of the module; the event loop outlives ticks"
             )
 
     def report(self, batch: str | None = None) -> ScanReport:
@@ -504,8 +505,8 @@ class Follow(SourceWalk):
         return self._so_far(run, found, gather(self.pipeline.store, found))
 
     def _so_far(self, run: Report, batch: Batch, gathered: Gathered) -> ScanReport:
-        """Return what a scan that follows has accumulated, and what came of rows that were redriven. It has no end at
-        which that could be put on record, so `converge` is called with what there is."""
+        """Return the accumulator of a scan that follows, and the results of redriven rows. It has no end at which that
+        could be recorded, so `converge` is called with the present results."""
         at = next(iter(self.pipeline.store.checkpoints(batch.id, lo=0, hi=1)), None)
         stored = at.acc if at is not None else None
         parts = (self._stage().handler.decode(stored), *gathered.decoded())
@@ -529,7 +530,7 @@ FILES = {".csv": "Csv", ".tsv": "Csv", ".jsonl": "JsonLines", ".ndjson": "JsonLi
 
 
 def _given(source: object) -> str:
-    """Return what was given, for a message: of a URL only how it begins, there may be a password in it."""
+    """Return the argument for a message: of a URL only its beginning, because it may contain a password."""
     if not isinstance(source, str | Path):
         return type(source).__name__
     scheme, is_url, _ = str(source).partition("://")
@@ -537,7 +538,7 @@ def _given(source: object) -> str:
 
 
 def _meant(source: object) -> str:
-    """Return what somebody probably meant who gave this instead of a source."""
+    """Return a suggestion for what was passed instead of a source."""
     if isinstance(source, str | Path):
         if "://" in str(source):
             kind = "Objects(…)" if is_place(str(source)) else "Table(url, table, …), hf.Query or hf.Pages"

@@ -1,7 +1,6 @@
-"""The report of one look at a source that is followed, and how far the scan is behind.
+"""The report of a tick of a followed source, and the lag of the scan.
 
-The lag is for how long a row has waited that is there and was not delivered. A row that is not final yet is nobody's
-delay.
+The lag is how long a row that exists and was not delivered has waited. A row that is not final yet does not count.
 """
 
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Ended(StrEnum):
 
 
 AGAIN = frozenset({Ended.TIME_UP, Ended.STOPPED, Ended.WAITING, Ended.LOST, Ended.FAILED})
-"""There is something left to do: run again."""
+"""Ends of a tick after which something is left to do: run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +94,12 @@ class Tick(Plain):
 
 
 SECOND = 1.0
-"""Up to where rows are final is told in whole seconds."""
+"""The horizon of final rows has a resolution of whole seconds."""
 
 
 def lag(source: Readable, final: Horizon, reached: Cursor | None) -> float | None:
-    """Return seconds for which the first row after the checkpoint has waited; 0 where there is none, or it has not
-    waited for longer than every row has to; None where the cursor is not a time, or nobody can tell."""
+    """Return the seconds for which the first row after the checkpoint has waited; 0 if there is none, or if it has not
+    waited longer than every row must; None if the cursor is not a time, or the time is unknown."""
     if final.newest is None or _moment(final.newest.value) is None or not isinstance(source, Waited):
         return None
     if final.newest == reached:
@@ -113,7 +112,7 @@ def lag(source: Readable, final: Horizon, reached: Cursor | None) -> float | Non
 
 
 def waited(waits: Waits, settle: float) -> float | None:
-    """Return seconds for which a row has waited that could have been delivered."""
+    """Return the seconds for which a row that could have been delivered has waited."""
     first, now = _moment(waits.first.value), _moment(waits.now)
     if first is None or now is None or not _alike(first, now):
         return None
@@ -122,7 +121,7 @@ def waited(waits: Waits, settle: float) -> float | None:
 
 
 def unsettled(final: Horizon) -> bool:
-    """Return whether the newest row there is is not final yet."""
+    """Return whether the newest row is not final yet."""
     newest = None if final.newest is None else _moment(final.newest.value)
     bound = None if final.until is None else _moment(final.until.value)
     return newest is not None and bound is not None and _alike(newest, bound) and newest >= bound

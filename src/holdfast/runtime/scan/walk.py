@@ -1,9 +1,9 @@
-"""A partition of a source from its checkpoint to its end: rows to the handler, what it made of them to the store.
+"""A partition of a source from its checkpoint to its end: rows go to the handler, its results to the store.
 
-Where rows are isolated, the group of a row that the handler cannot take is halved until it is alone, and the others are
-handled. Every try gets a fresh copy of the accumulator, so that a half that failed leaves nothing in it. Rows may be
-handed over several times on the way: what the handler does outside must bear that. Where a row kills its process, the
-process after it handles the group in halves, each with a checkpoint.
+If rows are isolated, the group with a row that the handler cannot process is halved until that row is alone, and the
+others are handled. Every try gets a fresh copy of the accumulator, so that a failed half leaves nothing in it. Rows may
+be passed several times on the way: effects of the handler outside must tolerate that. If a row kills its process, the
+next process handles the group in halves, each with a checkpoint.
 """
 
 import asyncio
@@ -31,20 +31,21 @@ from holdfast.runtime.scan.rows import MISTAKES, Feed, Handler, Interval, Misuse
 from holdfast.runtime.sources.base import Outage, is_away
 
 FOLD_ROWS = 500
-"""The most rows a fold is given at once: what it has in hand stays near the processor. A checkpoint of 10,000 rows that
-came in one list cost half as much again as the same in twenty."""
+"""The most rows a fold gets at once, so that its data stays in the processor's cache. A checkpoint of 10,000 rows in
+one list cost half as much again as the same rows in twenty lists."""
 GROUP = 500
 """Malformed rows that are buried at once."""
 WATCH_SECONDS = 0.1
-"""How often a coroutine's lease is looked at."""
+"""How often the lease of a coroutine is checked."""
 
 
 class Parked(Exception):
-    """The run stops: the range is left at a checkpoint, and the next run resumes there."""
+    """The run stops: the partition is left at a checkpoint, and the next run resumes there."""
 
 
 class RangeLost(LeaseLost):
-    """The lease of this very range was lost. One that a handler raises is about something else, and is its failure."""
+    """The lease of this partition was lost. A LeaseLost that a handler raises is about something else, and is its
+    failure."""
 
 
 class Partition:
@@ -85,33 +86,33 @@ class Partition:
 
 
 class Walk:
-    """One attempt at one range."""
+    """One attempt at one partition."""
 
     def __init__(self, handler: Handler, interval: Interval, work: Assignment, ctx: Context, feed: Feed, *,
                  acc: bytes | None, send: Callable[[CheckpointReached], None], stopping: Callable[[], bool], loan: Loan,
                  burial: Burial | None = None, outage: Outage | None = None) -> None:  # fmt: skip
         self._outage = outage
-        """How long a source that is away is waited for; without it that is a failed attempt."""
+        """How long to wait for a source that is away; without it that is a failed attempt."""
         self.handler, self.interval, self.feed = handler, interval, feed
         self.item: Item = work.items[0]
-        """As it stands after the last checkpoint."""
+        """The item as it is after the last checkpoint."""
         self._work, self._ctx, self._send, self._stopping = work, ctx, send, stopping
         self._loan = loan
         self._burial = burial
-        """Who buries malformed rows; without it one of them is the end of the attempt."""
+        """Buries malformed rows; without it, a malformed row ends the attempt."""
         self._seen = Seen(self.item.key, feed.cursor, feed.rows)
         self._tells_groups = handler.wants_context or handler.shape is Shape.GENERATOR
-        """Whether the handler can see which rows it has in hand."""
+        """Whether the handler can see which rows it has."""
         self._span = span_of(self.item.input) if self._tells_groups else None
         self._acc = handler.decode(acc)
         self._saved_rows = feed.rows
         self._began = self._saved_at = clock()
         self._handed = 0
-        """How many rows the handler was given last."""
+        """How many rows the handler got last."""
         self._is_handling = False
 
     def go(self) -> Any:
-        """Everything up to the end of the range; what came of it. Raises Parked and RangeLost."""
+        """Walk to the end of the partition; return the result. Raises Parked and RangeLost."""
         if self.handler.shape is Shape.GENERATOR:
             return asyncio.run(self._watched()) if self.handler.is_async else self._generate()
         while not self.feed.at_end:
@@ -122,8 +123,8 @@ class Walk:
         return self._acc
 
     def reached(self, *, is_last: bool = False) -> Reached:
-        """Return how far it has come: what a checkpoint says. What is malformed up to there is buried before. The last
-        checkpoint of an attempt that ends with its run, or of a tick, tells how long that took."""
+        """Return how far it has come: the content of a checkpoint. Malformed rows up to there are buried before. The
+        last checkpoint of an attempt that ends with its run, or of a tick, records how long that took."""
         self._bury_malformed()
         at = self.feed.cursor
         reached = Reached(item=self.item, rows=self.feed.rows, cursor=b"" if at is None else cursor.encode(at),
@@ -147,8 +148,8 @@ class Walk:
         return self.handler.generate(Partition(self.item.key, self._acc, self._one_by_one, self._ctx), self._ctx)
 
     async def _watched(self) -> Any:
-        """Watch an async generator, which reads rows itself, so that it has a loop of its own. It is cancelled when
-        its lease is lost."""
+        """Watch an async generator, which reads rows itself and therefore has its own loop. It is cancelled when its
+        lease is lost."""
         walking = asyncio.ensure_future(self._generate_async())
         while not walking.done():
             await asyncio.wait([walking], timeout=WATCH_SECONDS)
@@ -164,15 +165,15 @@ class Walk:
         return self._acc
 
     def _handled(self, rows: list[Any]) -> Any:
-        """Return what is accumulated after some rows."""
+        """Return the accumulator after some rows."""
         self._is_handling = True
         made = self._kept(self._call(rows, self._acc))
         self._is_handling = False
         return made
 
     def in_hand(self) -> tuple[Cursor | None, int, int] | None:
-        """Return the rows that the handler had when it failed: the cursor before the first, its number in the range,
-        and how many they are. Of a generator, the row that it took last; None where it had none."""
+        """Return the rows that the handler had when it failed: the cursor before the first, its number in the
+        partition, and their count. For a generator, the row that it took last; None if it had none."""
         if self.handler.shape is Shape.GENERATOR:
             return (self.feed.before_last, self.feed.rows, 1) if self.feed.rows > self._saved_rows else None
         if not self._is_handling or not (numbers := self.feed.numbers()):
@@ -194,12 +195,13 @@ class Walk:
         except CancelledError:
             if self._work.is_vain:
                 raise self._lost() from None
-            raise  # the handler let it out itself
+            raise  # the handler itself raised it
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def _yielded(self, acc: Any) -> None:
-        """A generator came to a checkpoint. With nothing new in it, or at the end of its rows, nothing is written."""
+        """Write a checkpoint of a generator. If it has nothing new, or is at the end of its rows, nothing is
+        written."""
         self._acc = acc
         if self.feed.rows > self._saved_rows and not self.feed.at_end:
             self._save_or_park()
@@ -214,8 +216,8 @@ class Walk:
             self._save_or_park()
 
     def _save_or_park(self) -> None:
-        """Make a checkpoint. Where the run ends, the last one tells what the attempt took: one more, where that was not
-        known before."""
+        """Write a checkpoint. If the run ends, the last one records how long the attempt took: one more is written if
+        that was not known before."""
         is_last = self._stopping()
         self._save(is_last=is_last)
         if not self._stopping():
@@ -253,7 +255,7 @@ class Walk:
 
     def _take_up(self, after: Cursor | None, rows: int, until: Cursor | None = None, count: int | None = None, *,
                  more: bool = False) -> None:  # fmt: skip
-        """Tell the handler which rows it has in hand; of a generator's the end is not known."""
+        """Set the rows that the handler has, for its context; for a generator their end is not known."""
         assert self._span is not None
         follows = None if count is None else more or not self.feed.at_end
         self._ctx.take_up(Segment(after, until, rows, count, follows, self.interval.every.said, self._span.after,
@@ -270,8 +272,9 @@ class Walk:
                 yield row
 
     def _meet_trouble(self) -> None:
-        """The source cannot be read on: what was handled is kept, and one that is away is waited for. A generator alone
-        knows when it may be checkpointed: for its sake, what the server asks for is waited for here, too."""
+        """Handle a source that cannot be read further: handled rows are kept, and a source that is away is waited for.
+        Only a generator knows when it may be checkpointed: for a generator, the wait that the server asked for happens
+        here as well."""
         generates = self.handler.shape is Shape.GENERATOR
         while self.feed.trouble is not None:
             if self.feed.rows > self._saved_rows and not generates:
@@ -286,7 +289,7 @@ class Walk:
                 self._outage.over()
 
     def _bury_malformed(self, least: int = 1) -> None:
-        """Make dead letters of what was passed over, once there are so many."""
+        """Make dead letters of malformed rows that were skipped, once there are so many."""
         found = self.feed.malformed
         if len(found) < least:
             return
@@ -300,14 +303,14 @@ class Walk:
             return None
         if answer is None and self._acc is not None:
             raise Misuse(
-                f"{self.handler.what} returned None: a fold returns what it has accumulated, so that it can be kept; "
+                f"{self.handler.what} returned None: a fold must return its accumulator, so that it can be stored; "
                 "end it with `return acc`, then run again: it resumes at its checkpoint"
             )
         return answer
 
     def _lost(self) -> RangeLost:
         return RangeLost(
-            f"{self.item.key}: its lease was lost, or the run ended; what was not checkpointed is not kept"
+            f"{self.item.key}: its lease was lost, or the run ended; work since the last checkpoint is not kept"
         )
 
 
@@ -317,7 +320,7 @@ async def _each(rows: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 Tries = Generator[tuple[list[Any], bytes | None], Any, bytes | None]
-"""Asks for calls with some rows and what was accumulated before them; gets the answer, or what the handler raised."""
+"""Yields calls with some rows and the accumulator before them; is sent the answer, or the exception of the handler."""
 
 
 class Culprit(NamedTuple):
@@ -328,7 +331,7 @@ class Culprit(NamedTuple):
 
 
 class IsolatingWalk(Walk):
-    """A walk that buries the rows its handler cannot take."""
+    """A walk that buries the rows its handler cannot process."""
 
     def __init__(self, *args: Any, burial: Burial, policy: Policy, condemned: str = "", **told: Any) -> None:
         super().__init__(*args, burial=burial, **told)
@@ -337,7 +340,7 @@ class IsolatingWalk(Walk):
         self._condemned = condemned
         """Why the first row is buried without being tried."""
         self._first = True
-        """No checkpoint of this claim is durable: rows may be dead letters already."""
+        """No checkpoint of this claim is durable yet: rows may be dead letters already."""
 
     def _handled(self, rows: list[Any]) -> Any:
         tries = self._tries(rows)
@@ -346,14 +349,14 @@ class IsolatingWalk(Walk):
             some, acc = turn
             try:
                 answer = self._kept(self._call(some, self.handler.decode(acc)))
-            except Exception as error:  # noqa: BLE001 - what a handler raises is what this is about
+            except Exception as error:  # noqa: BLE001 - exceptions of the handler are what isolation is for
                 turn = self._turn(tries.throw, error)
             else:
                 turn = self._turn(tries.send, self.handler.encode(answer))
         return self.handler.decode(turn)
 
     def _turn(self, advance: Callable[..., tuple[list[Any], bytes | None]], told: Any) -> Any:
-        """Return the next call that is wanted, as a tuple; or what is accumulated in the end, as it is stored."""
+        """Return the next call, as a tuple; or the accumulator at the end, as it is stored."""
         try:
             wanted = advance(told)
         except StopIteration as end:
@@ -365,18 +368,18 @@ class IsolatingWalk(Walk):
     # -- the search -------------------------------------------------------------------------------------------------
 
     def _tries(self, rows: list[Any]) -> Tries:
-        """Yield what is accumulated after the rows, those apart that nobody can handle: these are buried."""
+        """Yield calls until the rows are handled; rows that cannot be handled are buried. Returns the accumulator."""
         cursors = self.feed.cursors()
         acc = self.handler.encode(self._acc)
         passed = self._passed(cursors)
         alive = [index for index in range(len(rows)) if index not in passed]
         if self._condemned and 0 not in passed:
             self._bury(rows, cursors, [(alive.pop(0), "killed_process", self._condemned)])
-        self._condemned = ""  # only the first row: it may have been buried before, and the next is not to blame
+        self._condemned = ""  # only the first row: it may have been buried before, and the next one is not to blame
         culprits: list[Culprit] = []
         acc = yield from self._narrow(rows, alive, acc, culprits, whole=True)
         if len(culprits) > 1 and len(culprits) == len(alive) and all(classify(each.error)[0] for each in culprits):
-            raise culprits[0].error  # all of them, and all for now: the other side is away, and no row is to blame
+            raise culprits[0].error  # all rows failed with transient errors: a service is away, and no row is to blame
         found = [(each.at, *_named(each.error)) for each in culprits if not isinstance(each.error, Skip)]
         self._bury(rows, cursors, found)
         return acc
@@ -394,7 +397,7 @@ class IsolatingWalk(Walk):
             raise
         except Exception as error:
             await_stop(error, self._stopping)
-            if self._stopping():  # it may have got the signal that ends the run: the range stays at its checkpoint
+            if self._stopping():  # it may have got the same signal: the partition stays at its checkpoint
                 raise Parked from error
             if host_trouble(error) or (whole and self._may_work_next_time(error)):
                 raise
@@ -406,12 +409,12 @@ class IsolatingWalk(Walk):
         return (yield from self._narrow(rows, some[middle:], acc, culprits))
 
     def _take_up_some(self, some: list[int], *, more: bool) -> None:
-        """Tell the handler that it has a part of the group in hand."""
+        """Set the part of the group that the handler has, for its context."""
         feed, first, last = self.feed, some[0], some[-1]
         self._take_up(feed.befores()[first], feed.numbers()[first] - 1, feed.cursors()[last], len(some), more=more)
 
     def _may_work_next_time(self, error: Exception) -> bool:
-        """Return whether the policy has another attempt for it: then no row is looked for yet."""
+        """Return whether the policy has another attempt for this error: then no row is searched for yet."""
         return classify(error)[0] and self.item.place.attempt + 1 < self._policy.attempts
 
     # -- burying ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where outputs go, and how they are found again and checked."""
+"""Sinks for outputs: how they are written, found again and checked."""
 
 from holdfast.core.errors import SinkError
 from holdfast.runtime.sinks.base import Evidence, Leftover, Provenance, Sink

@@ -1,4 +1,4 @@
-"""The few things done to a disk: write and sync files, sync and make folders, compare a file with its evidence."""
+"""Operations on a disk: write and sync files, sync and make folders, compare a file with its evidence."""
 
 import contextlib
 import errno
@@ -17,12 +17,12 @@ from holdfast.runtime.sinks.base import Evidence, Identity, Obstructed
 from holdfast.stores import faults
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-# On macOS fsync leaves the data in the drive's own cache; this call does not.
+# On macOS fsync leaves the data in the drive's cache; this call does not.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 def write_new(path: str, data: bytes, *, sync: bool, is_output: bool = True) -> os.stat_result:
-    """Write a file that does not exist yet, with the permissions any program would give it; synced if asked."""
+    """Write a file that does not exist yet, with the default permissions; synced if requested."""
     handle = os.open(path, _NEW_FILE, 0o666)
     try:
         _write_all(handle, data)
@@ -36,7 +36,7 @@ def write_new(path: str, data: bytes, *, sync: bool, is_output: bool = True) -> 
 
 
 def sync_handle(handle: int) -> None:
-    """Return when the content is on the disk itself. A failure is never tried again on the same file."""
+    """Return when the content is on the disk itself. A failed sync is never retried on the same file."""
     if _FULL_SYNC is not None:
         try:
             fcntl.fcntl(handle, _FULL_SYNC)
@@ -60,7 +60,7 @@ def sync_folders(folders: Iterable[Path | str]) -> None:
 
 
 def make_folder(folder: Path, *, mode: int = 0o777) -> set[Path]:
-    """Make a folder and what is missing above it; returns the folders that got a new name in them."""
+    """Make a folder and its missing parents; return the folders that have a new name in them."""
     missing = []
     at = folder
     while not at.exists() and at != at.parent:
@@ -72,8 +72,7 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> set[Path]:
 
 
 def is_as_left(path: str, evidence: Evidence) -> bool:
-    """Return whether a file is the one that was written, by its size, its time and its number: nothing of it is
-    read."""
+    """Return whether a file is the one that was written, by its size, time and inode; it is not read."""
     try:
         info = os.stat(path)  # noqa: PTH116 - making a Path takes longer than the call
     except OSError:
@@ -83,7 +82,7 @@ def is_as_left(path: str, evidence: Evidence) -> bool:
 
 
 def identity(path: str) -> Identity | None:
-    """Return which file has a name; None without one."""
+    """Return the identity of the file with that name; None if there is none."""
     try:
         info = os.stat(path)  # noqa: PTH116 - making a Path takes longer than the call
     except OSError:
@@ -94,8 +93,8 @@ def identity(path: str) -> Identity | None:
 def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
     """Return how a file differs from its evidence, or None.
 
-    The content is read if `full` asks for it, and if the file or its time is another: a copy that was restored from a
-    backup is still the same output, and reading it is cheaper than making it again.
+    The content is read if `full` is set, or if the file or its time is another: a copy restored from a backup is still
+    the same output, and reading it is cheaper than making it again.
     """
     try:
         info = path.stat()
@@ -103,7 +102,7 @@ def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
             is_folder = stat.S_ISDIR(info.st_mode)
             return Obstructed("there is a folder in its place") if is_folder else "it is not a plain file"
         if info.st_size != evidence.size:
-            return f"its size differs: {info.st_size:,} bytes, recorded were {evidence.size:,}"
+            return f"its size differs: {info.st_size:,} bytes, {evidence.size:,} recorded"
         if (info.st_mtime_ns, info.st_ino) == (evidence.mtime_ns, evidence.inode) and not full:
             return None
         return None if digest_of(path) == evidence.digest else "its content differs"
@@ -114,7 +113,7 @@ def difference(path: Path, evidence: Evidence, *, full: bool) -> str | None:
 
 
 def digest_of(path: Path) -> bytes:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
@@ -129,28 +128,28 @@ def _opened(folder: Path | str) -> Iterator[int]:
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    """A full disk may take a part first: go on until it takes the rest or says why not."""
+    """Write everything: a full disk may accept a part first, so repeat until it accepts the rest or raises."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
 
 
 def encode_content(output: bytes, *, is_json: bool) -> tuple[bytes, bool]:
-    """Return the bytes for the file, and whether they are plain text. `is_json`: the file's name promises JSON."""
+    """Return the bytes for the file, and whether they are plain text. `is_json`: the file name ends in `.json`."""
     text = None if is_json else _plain_text(output)
     return (output + b"\n", False) if text is None else (text, True)
 
 
 def decode_content(data: bytes, *, is_text: bool) -> bytes:
-    """Return the JSON bytes of the output: exactly those that `encode_content` was given. A file of somebody else's may
-    do without the line end."""
+    """Return the JSON bytes of the output: exactly those that were passed to `encode_content`. A file of another
+    program may lack the final line end."""
     if is_text:
         return canonical.encode(data.decode("utf-8"))
     return data.removesuffix(b"\n")
 
 
 def _plain_text(output: bytes) -> bytes | None:
-    """Return the text of a JSON string; None for other values, and for a spelling that would not come back."""
+    """Return the text of a JSON string; None for other values, and for a spelling that would not be reproduced."""
     if not output.startswith(b'"'):
         return None
     try:

@@ -1,19 +1,19 @@
-"""Outputs as files of the user: one file per item, whole or not there, and checked before it counts.
+"""Outputs as files of the user: one file per item, whole or absent, and checked before it counts.
 
 An output is written to a temporary name, synced, and renamed to a staged name in a hidden folder `.holdfast`, beside
-the user's files and so on the same file system. One sync of that folder makes a group durable; then the store commits;
-then the files get the user's names. Outputs are never edited or deleted here, only replaced by newer outputs of the
-same name and batch; what is removed are temporary files of our own. A file that may be another batch's is never
-replaced (`rivals.py`): its item is a dead letter before it costs anything, or keeps its staged name.
+the user's files and therefore on the same file system. One sync of that folder makes a group durable; then the store
+commits; then the files get the user's names. Outputs are never edited or deleted here, only replaced by newer outputs
+of the same name and batch; only temporary files are removed. A file that may belong to another batch is never replaced
+(`rivals.py`): its item is a dead letter before it costs anything, or keeps its staged name.
 
-What is assumed: after a power loss a rename has happened or has not; the file is found under one of its two names.
-Journalling file systems (ext4, XFS, Btrfs, APFS, ZFS) keep that for a rename between folders; POSIX does not ask for
-it. So a lost final name alone does no harm while batches are resumed: `check` finds the staged one and publishes it.
-Still `publish` syncs each final folder once per group unless told not to: then a published file stays published even
-if nobody ever resumes, and on any file system the window is as small as it can be.
+Assumption: after a power loss a rename has happened or has not; the file has one of its two names. Journaling file
+systems (ext4, XFS, Btrfs, APFS, ZFS) guarantee that for a rename between folders; POSIX does not require it. So a lost
+final name does no harm while batches are resumed: `check` finds the staged file and publishes it. Still `publish` syncs
+each final folder once per group unless asked not to: then a published file stays published even if the batch is never
+resumed, and on any file system the window is as small as possible.
 
-What a file system cannot do: refuse a process that was stopped between its commit and its rename, woke up much later,
-and now replaces a newer output of the same item. That is noticed, not prevented: `check` finds another file than
+Limits of a file system: it cannot refuse a process that was stopped between its commit and its rename, woke up much
+later, and now replaces a newer output of the same item. That is noticed, not prevented: `check` finds another file than
 the recorded one. The same holds for two batches that give one free name to their files in the same instant.
 """
 
@@ -91,7 +91,7 @@ class Files:
             info = disk.write_new(temp, data, sync=self.sync)
             os.replace(temp, f"{self._folder}/{name}")
         except BaseException:
-            self._made = False  # perhaps the folder was taken away: the next output makes it again
+            self._made = False  # perhaps the folder was removed: the next output makes it again
             with suppress(OSError):
                 os.unlink(temp)
             raise
@@ -124,7 +124,7 @@ class Files:
         return None
 
     def observe(self, place: Provenance, *, is_text: bool = False) -> Evidence | None:
-        """Evidence of what stands under the final name now, whoever wrote it."""
+        """Evidence of the file that has the final name now, no matter what wrote it."""
         final = self.template.path(place)
         try:
             with self._at(final).open("rb") as file:
@@ -174,10 +174,10 @@ class Files:
             return None
         taken = self.taken_by(evidence)
         if disk.difference(staged, evidence, full=full) is not None:
-            again = disk.difference(final, evidence, full=full)  # another run may have published it between our looks
+            again = disk.difference(final, evidence, full=full)  # another run may just have published it
             return again if again is None or taken is None else TakenOver(_superseded(taken))
         if taken is not None:
-            return None  # it keeps its staged name: the other is not its own any more
+            return None  # it keeps its staged name: the final one belongs to another batch now
         if (rival := self._rival(evidence)) is not None:
             return Obstructed(_in_place(rival))
         try:
@@ -192,7 +192,7 @@ class Files:
     def read(self, evidence: Evidence) -> bytes:
         """Return the JSON bytes of the output, exactly as they were staged."""
         final, staged = self._at(evidence.final), self._at(evidence.staged)
-        for path in (final, staged, final):  # another run may publish it between our looks
+        for path in (final, staged, final):  # another run may publish it between two reads
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 data = path.read_bytes()
                 if sha256(data).digest() == evidence.digest:
@@ -200,7 +200,7 @@ class Files:
         if (taken := self.taken_by(evidence)) is not None:
             raise Superseded(f"{evidence.final}: {_superseded(taken)}")
         reason = disk.difference(final, evidence, full=True) or "it was changed while it was read"
-        raise SinkError(f"{evidence.final}: {reason}; `holdfast reconcile … --full --repair` has it made again")
+        raise SinkError(f"{evidence.final}: {reason}; `holdfast reconcile … --full --repair` makes it again")
 
     def names_of(self, stage: str, batch: str) -> Names:
         """Return the names of its files for a stage of a batch, which one batch holds."""
@@ -238,7 +238,7 @@ class Files:
             kind = names.kind_of(entry.name)
             if kind is None:
                 continue
-            with suppress(FileNotFoundError):  # a run at work has renamed it meanwhile
+            with suppress(FileNotFoundError):  # a running process has renamed it meanwhile
                 info = entry.stat(follow_symlinks=False)
                 path = f"{self._folder_written}/{entry.name}"
                 found.append(Leftover(path=path, kind=kind, size=info.st_size, mtime_ns=info.st_mtime_ns))
@@ -261,7 +261,7 @@ class Files:
         return names.pattern(self.template, batch, stage)
 
     def count(self, batch: str, stage: str) -> int:
-        """Return how many files stand where those of a stage of a batch do, be they ours or not."""
+        """Return how many files have names of a stage of a batch, ours or not."""
         return names.count_files(str(self._base), self.pattern(batch, stage))
 
     def named_alike(self, batch: str, stage: str) -> Iterator[str]:
@@ -285,14 +285,14 @@ class Files:
         return self._own_file(place, final) if self._rival_of(place, final) is not None else None
 
     def _check_name(self, place: Provenance, final: str) -> None:
-        """Refuse an item before it costs anything. One that was never sent back has no file yet; of others the record
-        knows, and a worker process is told."""
+        """Refuse an item before it costs anything. An item that was never sent back has no file yet; for others the
+        record is used, and a worker process gets it with the item."""
         rival = self._rival_of(place, final)
         if rival is None or self._own_file(place, final) is not None:
             return
         raise Permanent(
             "name_taken",
-            f"{final}: {_in_place(rival)}, and nothing was made of item {canonical.key_text(place.key)!r}. Give each "
+            f"{final}: {_in_place(rival)}, so nothing was made of item {canonical.key_text(place.key)!r}. Give each "
             f'batch a folder of its own, such as hf.Files("{self.template.by_batch}"), or move that file away; then '
             "redrive the item",
         )
@@ -300,7 +300,7 @@ class Files:
     def _rival_of(self, place: Provenance, final: str) -> NamesHolder | None:
         """Return another batch whose file may be under the name of an item."""
         path = os.path.join(self._root, final)
-        if not os.access(path, os.F_OK):  # most often, and quicker than to ask with an exception
+        if not os.access(path, os.F_OK):  # the usual case, and quicker than an exception
             return None
         owner = self._owners.get(names.whose(place.pipeline, place.batch))
         return self._rivals.of(path, owner.holder if owner is not None else NamesHolder(place.pipeline, place.batch))
@@ -318,7 +318,7 @@ class Files:
         return there if disk.difference(self._at(final), before, full=False) is None else None
 
     def _with_leave(self, evidence: Evidence, place: Provenance) -> Evidence:
-        """Note which file it may replace: after the commit the record knows of it no more."""
+        """Note which file it may replace: after the commit it is no longer in the record."""
         own = place.replaces if place.replaces is not None else self.own_file(place)
         return msgspec.structs.replace(evidence, replaces=own) if own is not None else evidence
 
@@ -348,12 +348,12 @@ class Files:
         if self._made:
             return
         with self._lock:
-            # The folder above is synced in any case: another process may have made ours and died before it synced.
+            # The folder above is always synced: another process may have made this one and died before the sync.
             self._unsynced |= disk.make_folder(self._folder, mode=0o700) | {self._folder.parent}
             self._made = True
 
     def _publish(self, evidence: Evidence) -> set[str]:
-        """Rename one output; returns the folders that have new names in them."""
+        """Rename one output; return the folders that have new names."""
         staged, final = os.path.join(self._root, evidence.staged), os.path.join(self._root, evidence.final)
         folder = os.path.dirname(final)
         if (rival := self._rival(evidence)) is not None and os.path.exists(staged):
@@ -370,8 +370,8 @@ class Files:
         return {folder}
 
     def _adoptable(self, left: names.StagedName, final: str) -> Evidence | None:
-        """Return the evidence of a leftover, if it is what its name says. It is synced: its run may not have come to
-        that."""
+        """Return the evidence of a leftover, if its content matches its name. It is synced, because its run may have
+        died before that."""
         try:
             with (self._folder / left.name).open("rb") as file:
                 data = file.read()
@@ -386,7 +386,7 @@ class Files:
         return self._evidence(final, left.name, info, digest, is_text=left.is_text)
 
     def _list(self) -> dict[str, list[names.StagedName]]:
-        """Return the staged files by where they come from, those of the newest fence first."""
+        """Return the staged files by origin, those of the newest fence first."""
         found: dict[str, list[names.StagedName]] = {}
         for entry in self._entries():
             left = names.parse_staged(entry.name)
@@ -406,12 +406,12 @@ class Files:
 
 
 class Owner(Protocol):
-    """A batch at work, as a sink knows it."""
+    """A running batch, as a sink knows it."""
 
     holder: NamesHolder
 
     def recorded(self, n: int, stage: str) -> Evidence | None:
-        """Return the evidence of the file that its record has as the output of an item."""
+        """Return the evidence of the recorded output of an item."""
         ...
 
 
@@ -426,7 +426,7 @@ def _superseded(holder: NamesHolder) -> str:
 def _as_text(template: object) -> str:
     text = os.fspath(template) if isinstance(template, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
-        raise UsageError(f'Files({template!r}): give a path with {{key}} in it, such as "out/{{key}}.json"')
+        raise UsageError(f'Files({template!r}): pass a path with {{key}} in it, such as "out/{{key}}.json"')
     return text
 
 
@@ -434,11 +434,11 @@ def _here() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise UsageError("the current folder no longer exists, nothing can be written below it: change it") from None
+        raise UsageError("the current folder no longer exists, nothing can be written there: change it") from None
 
 
 class FileGlance(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The beginning of the evidence of a file: see `Evidence`, whose fields these are."""
+    """The first fields of the evidence of a file: see `Evidence`."""
 
     final: str
     staged: msgspec.Raw
@@ -451,8 +451,8 @@ _decode = msgspec.msgpack.Decoder(FileGlance).decode
 
 
 def changed_files(base: str, prefix: str, evidence: Sequence[bytes]) -> list[int]:
-    """Return the positions of files that are not, at a glance, the ones that were recorded, or that do not stand below
-    the prefix; all others are there, and have the recorded size, time and inode."""
+    """Return the positions of files that differ from the recorded ones by size, time or inode, or that are not below
+    the prefix; all others are there."""
     stat, at, found = os.stat, "" if prefix.startswith("/") else f"{base}/", []
     try:
         for position, data in enumerate(evidence):
@@ -470,11 +470,11 @@ def changed_files(base: str, prefix: str, evidence: Sequence[bytes]) -> list[int
             ):
                 found.append(position)
     except msgspec.MsgspecError as error:
-        raise NotOurs(f"the store holds evidence of a file that says nothing ({error}): run `holdfast doctor`, or "
+        raise NotOurs(f"the store holds evidence of a file that cannot be read ({error}): run `holdfast doctor`, or "
                       "restore the store") from error  # fmt: skip
     return found
 
 
 def final_of(evidence: bytes) -> str:
-    """Return the final name that the evidence of a file has."""
+    """Return the final name in the evidence of a file."""
     return _decode(evidence).final

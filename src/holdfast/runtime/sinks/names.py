@@ -1,8 +1,9 @@
-"""Names of output files: the user's, made from a template, and our own, which carry the provenance.
+"""Names of output files: the user's, made from a template, and internal ones, which carry the provenance.
 
-Any key is safe in a name. What could leave the folder, hide the file or confuse a terminal is percent-encoded; what is
-too long, empty, or another spelling of the same characters (Unicode normalisation) ends in `%~` and a digest. So two
-keys of a batch never share a file, except on file systems that take `A` and `a` for one name.
+Any key is safe in a name. Characters that could leave the folder, hide the file or confuse a terminal are
+percent-encoded; a value that is too long, empty, or another spelling of the same characters (Unicode normalization)
+ends in `%~` and a digest. So two keys of a batch never share a file, except on file systems that treat `A` and `a` as
+one name.
 """
 
 import base64
@@ -25,10 +26,10 @@ from holdfast.core.errors import Permanent, UsageError
 from holdfast.runtime.sinks.base import Provenance
 
 FOLDER = ".holdfast"
-"""Where staged outputs stand, beside the user's."""
+"""The folder of staged outputs, beside the user's."""
 
 NAME_BYTES = 240
-"""The longest file name we make; file systems take 255."""
+"""The longest file name that is made; file systems allow 255."""
 
 VALUE_BYTES = 200
 """A longer key, batch or stage is cut in a name, and ends in its digest."""
@@ -62,35 +63,36 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def tail(self) -> str:
-        """Return what follows the folder, as written."""
+        """Return the part after the folder, as written."""
         return self.text if self.folder == "." else self.text[len(_escaped(self.folder)) :]
 
     @property
     def by_batch(self) -> str:
-        """Return a template like it that gives each batch a folder of its own."""
+        """Return a similar template that gives each batch its own folder."""
         folder = "" if self.folder == "." else _escaped(self.folder)
         return f"{folder}{{batch}}/{self.tail}"
 
     @property
     def has_batch(self) -> bool:
-        """Tell whether batches of different names have different names for their files, unless it is ambiguous."""
+        """Return whether batches of different names have different file names, unless it is ambiguous."""
         return any(isinstance(part, Field) and part.name == "batch" for part in self.parts)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Tell whether two batches may name a file alike: where `{batch}` is not a folder or file name by itself."""
+        """Return whether two batches may give a file the same name: if `{batch}` is not a folder or file name by
+        itself."""
         name = "".join([part if isinstance(part, str) else f"{{{part.name}}}" for part in self.parts])
         return self.has_batch and "{batch}" not in name.split("/")
 
     def shared(self, stage: str, batch: str) -> str:
-        """Return what tells the names that it makes for a stage of a batch from those of other templates in its folder;
-        two formats of the key can make the same name."""
+        """Return the text that tells its names for a stage of a batch from those of other templates in its folder; two
+        formats of the key can make the same name."""
         values = {"key": "key", "stage": short(stage), "batch": short(batch)}
         return "".join([part if isinstance(part, str) else f"{{{values[part.name]}}}"
                         for part in self.parts])[0 if self.folder == "." else len(self.folder) :]  # fmt: skip
 
     def lead(self, batch: str, stage: str) -> str:
-        """Return what each of its names begins with for a stage of a batch: all before the key."""
+        """Return the beginning of each of its names for a stage of a batch: everything before the key."""
         before = takewhile(lambda part: isinstance(part, str) or part.name != "key", self.parts)
         return "".join([part if isinstance(part, str) else safe_name(batch if part.name == "batch" else stage,
                                                                      part.limit) for part in before])  # fmt: skip
@@ -112,15 +114,15 @@ class Template(msgspec.Struct, frozen=True):
         return safe_name(text, field.limit)
 
     def _number(self, place: Provenance) -> int:
-        """Return the key as a number; only in its plain spelling, because 7 and "007" are two keys."""
+        """Return the key as a number; only in its plain form, because 7 and "007" are two keys."""
         with suppress(ValueError):
             number = int(place.key)
             if str(number) == str(place.key):
                 return number
         raise Permanent(
             "sink_name",
-            f"item {place.n} of batch {place.batch!r}: its key {place.key!r} is not a whole number, and "
-            f"Files({self.text!r}) asks for one: write {{key}}, or give the items numbers as keys",
+            f"item {place.n} of batch {place.batch!r}: its key {place.key!r} is not a whole number, but "
+            f"Files({self.text!r}) requires one: write {{key}}, or use numbers as the keys of the items",
         )
 
 
@@ -134,9 +136,9 @@ def parse(text: str) -> Template:
     bare = list(_bare_parts(text, pieces))
     fields = [part for part in bare if isinstance(part, Field)]
     if not any(field.name == "key" for field in fields):
-        raise _wrong(text, "without {key} all items would share one file")
+        raise _wrong(text, "without {key}, all items would share one file")
     if "\0" in text:
-        raise _wrong(text, "a path has no NUL character")
+        raise _wrong(text, "a path cannot contain a NUL character")
     before = "".join(takewhile(lambda part: isinstance(part, str), bare))  # type: ignore[arg-type]
     return Template(text, tuple(_with_limits(text, bare)), before[: before.rfind("/") + 1] or ".")
 
@@ -154,8 +156,8 @@ def safe_name(text: str, limit: int = VALUE_BYTES) -> str:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
-# A leading dot, the sign we quote with, separators, control characters, broken Unicode, and the characters that
-# break lines or turn the direction of text.
+# A leading dot, the quoting character, separators, control characters, broken Unicode, and the characters that break
+# lines or change the direction of text.
 _UNSAFE = re.compile("^\\.|[%/\\\\\\x00-\\x1f\\x7f-\\x9f\ud800-\udfff\u2028-\u202e\u2066-\u2069]")
 _CUT_QUOTE = re.compile("%[0-9A-F]?$")
 _NUMBER = re.compile(r"(0\d{1,2})?d")
@@ -166,14 +168,14 @@ def _quote(match: re.Match[str]) -> str:
 
 
 def _bare_parts(text: str, pieces: list[tuple[str, str | None, str | None, str | None]]) -> Iterator[str | Field]:
-    """Literals and fields, checked one by one, without limits yet."""
+    """Yield literals and fields, each checked, without limits yet."""
     for literal, name, spec, conversion in pieces:
         if literal:
             yield literal
         if name is None:
             continue
         if name not in ("key", "batch", "stage"):
-            raise _wrong(text, f"{{{name}}} is not known: there are {{key}}, {{batch}} and {{stage}}")
+            raise _wrong(text, f"{{{name}}} is not a field: use {{key}}, {{batch}} or {{stage}}")
         if conversion or (spec and not (name == "key" and _NUMBER.fullmatch(spec))):
             # Other formats could cut or round, and give two keys one name.
             raise _wrong(text, f"the only format is a number of digits for the key, such as {{key:04d}}, not {spec!r}")
@@ -215,12 +217,12 @@ class _Name:
 
 def _check_names(text: str, names: list[_Name]) -> None:
     if not names[-1].fields and names[-1].literal in ("", ".", ".."):
-        raise _wrong(text, "it names a folder; end it with the name of a file")
+        raise _wrong(text, "it ends in a folder; end it with the name of a file")
     for name in names:
         if name.fields and name.lead.startswith("."):
-            raise _wrong(text, "a name that begins with a dot is hidden, and might be ours")
+            raise _wrong(text, "a name that begins with a dot is hidden, and could be an internal one")
         if name.fields and name.share() < LEAST_VALUE_BYTES:
-            raise _wrong(text, f"the name has {len(name.literal)} characters beside its fields, too many")
+            raise _wrong(text, f"the name has {len(name.literal)} characters beside its fields, which is too long")
 
 
 def _escaped(literal: str) -> str:
@@ -243,11 +245,11 @@ _SHORT = re.compile(r"[A-Za-z0-9_-]{1,32}|~[0-9a-f]{24}")
 
 
 class StagedName(msgspec.Struct, frozen=True):
-    """What the name of a staged output says."""
+    """The content of the name of a staged output."""
 
     name: str
     origin: str
-    """Batch, stage, item, epoch and input: what an output is adopted by."""
+    """Batch, stage, item, epoch and input, by which an output is adopted."""
     fence: int
     digest: str
     """The first half of the digest of its bytes."""
@@ -256,47 +258,46 @@ class StagedName(msgspec.Struct, frozen=True):
 
     @property
     def whose(self) -> str:
-        """Return its pipeline and batch, as `whose` spells them."""
+        """Return its pipeline and batch, in the form of the function `whose`."""
         return self.origin.split(".", 1)[0]
 
     @property
     def stage(self) -> str:
-        """Return its stage, as `short` spells it."""
+        """Return its stage, in the form of `short`."""
         return self.origin.split(".", 2)[1]
 
 
 def temp_name() -> str:
-    """Return a name nobody else uses, for a file that is not complete."""
+    """Return a unique name, for a file that is not complete."""
     return f"tmp-{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def kind_of(name: str) -> Literal["temp", "staged"] | None:
-    """Return which kind of file of ours has this name; None if it is not ours."""
+    """Return the kind of internal file with this name; None if it is not internal."""
     if _TEMP.fullmatch(name):
         return "temp"
     return "staged" if _STAGED.fullmatch(name) else None
 
 
 def origin(place: Provenance) -> str:
-    """Return the part of a staged name that an output is adopted by."""
+    """Return the part of a staged name by which an output is adopted."""
     made_by = whose(place.pipeline, place.batch)
     return f"{made_by}.{short(place.stage)}.{place.n}.{place.epoch}.{place.input_digest.hex()[:32]}"
 
 
 def whose(pipeline: str, batch: str) -> str:
-    """Return the part of a staged name that tells the batch."""
+    """Return the part of a staged name that identifies the batch."""
     return short(f"{pipeline}/{batch}" if pipeline else batch)
 
 
 def staged_name(place: Provenance, digest: bytes, note: bytes = b"", *, is_text: bool) -> str:
-    """Return the name of a staged output: where it comes from, under which fence, what it must contain, and a short
-    note."""
+    """Return the name of a staged output: its origin, its fence, its digest, and a short note."""
     said = base64.urlsafe_b64encode(note).decode().rstrip("=") if len(note) <= NOTE_BYTES else ""
     return f"{origin(place)}.{place.fence}.{digest.hex()[:32]}.{said}.{'text' if is_text else 'json'}"
 
 
 def parse_staged(name: str) -> StagedName | None:
-    """Return what a name says, or None if it is not one of ours."""
+    """Return the content of a staged name, or None if it is not one."""
     match = _STAGED.fullmatch(name)
     if match is None:
         return None
@@ -306,8 +307,8 @@ def parse_staged(name: str) -> StagedName | None:
 
 @lru_cache(maxsize=256)
 def short(text: str) -> str:
-    """Return a batch or stage name without dots and of bounded length; a digest where it is not so already. It is its
-    own short name."""
+    """Return a batch or stage name without dots and of bounded length, with a digest if it was changed. A short name is
+    its own short name."""
     if _SHORT.fullmatch(text):
         return text
     return "~" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
@@ -318,25 +319,25 @@ NUMBER = "-?[0-9]+"
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A template with batch and stage filled in: what is left open is the key."""
+    """A template with batch and stage filled in: only the key is open."""
 
     root: str
-    """The folder, as written, below which all of its files stand."""
+    """The folder, as written, below which all of its files are."""
     names: tuple[re.Pattern[str], ...]
-    """One for each folder or file name below it."""
+    """One pattern for each folder or file name below it."""
 
     @property
     def is_flat(self) -> bool:
-        """Tell whether all of its files stand side by side."""
+        """Return whether all of its files are in one folder."""
         return len(self.names) == 1
 
     @property
     def prefix(self) -> str:
-        """Return what the path of each of its files begins with."""
+        """Return the beginning of the path of each of its files."""
         return "" if self.root == "." else self.root if self.root.endswith("/") else f"{self.root}/"
 
     def matches(self, path: str) -> bool:
-        """Tell whether a path, as written, is one of its names."""
+        """Return whether a path, as written, is one of its names."""
         if not path.startswith(self.prefix):
             return False
         rest = path[len(self.prefix) :].split("/")
@@ -365,7 +366,7 @@ def pattern(template: Template, batch: str, stage: str) -> Pattern:
 
 
 def count_files(base: str, found: Pattern) -> int:
-    """Return how many files stand where those of the pattern do, be their names like it or not; hidden ones apart."""
+    """Return how many files are in the places of the pattern, whether their names match or not, without hidden ones."""
     if not found.is_flat:
         return sum(1 for _ in walk_files(base, found))
     try:
@@ -376,7 +377,7 @@ def count_files(base: str, found: Pattern) -> int:
 
 
 def walk_files(base: str, found: Pattern) -> Iterator[str]:
-    """Yield the path, as written, of every file whose name is like the pattern. Nothing of it is kept in memory."""
+    """Yield the path, as written, of every file whose name matches the pattern, without keeping them in memory."""
     yield from _below(base, found.prefix, found.names)
 
 

@@ -1,9 +1,9 @@
-"""The note beside output files of which batch holds their names.
+"""The note beside output files that says which batch holds their names.
 
-Names that a template makes without `{batch}` are the same for every batch, and those with it are the same for batches
-of one name in two stores, so one batch holds them: the note says which one, and whoever works on it keeps a lock on the
-note, which the system drops when the process ends. Decisions about the note are made in turn, under a lock on its
-folder. A file system without locks leaves the note alone to decide.
+Names from a template without `{batch}` are the same for every batch, and names with it are the same for batches of one
+name in two stores. So one batch holds them: the note names it, and a process that works on that batch keeps a lock on
+the note, which the system drops when the process ends. Decisions about the note are made in turn, under a lock on its
+folder. On a file system without locks, the note alone decides.
 """
 
 import errno
@@ -24,10 +24,10 @@ from holdfast.runtime.sinks.names import FOLDER
 WITHOUT_LOCKS = frozenset({
     errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF,
 })  # fmt: skip
-"""What the system says of a lock that there is not; `EBADF` on NFS, of a file that is not open for writing."""
+"""Errors of a system that does not support locks; `EBADF` on NFS, for a file that is not open for writing."""
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 PREFIX = "names-"
-"""How the name of a note begins."""
+"""The prefix of the names of notes."""
 TURN_SECONDS = 60.0
 """How long to wait for another process that decides about the note: as long as for the store."""
 
@@ -46,11 +46,11 @@ class NamesHolder(msgspec.Struct, frozen=True):
         return names.whose(self.pipeline, self.batch)
 
     def made(self, staged: names.StagedName) -> bool:
-        """Tell whether an output with this staged name is one of its own, by the name of the batch."""
+        """Return whether an output with this staged name belongs to it, by the name of the batch."""
         return staged.whose in (self.whose, names.whose("", self.batch))
 
     def may_be(self, other: "NamesHolder") -> bool:
-        """Tell whether both are one batch, as far as is known."""
+        """Return whether both are one batch, as far as is known."""
         same = (self.pipeline, self.batch) == (other.pipeline, other.batch)
         return same and (not self.uid or not other.uid or self.uid == other.uid)
 
@@ -71,11 +71,11 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_old(self) -> bool:
-        """Tell whether an older version wrote it, which knew batches by their names alone."""
+        """Return whether an older version wrote it, which identified batches only by their names."""
         return not self.template
 
     def covers(self, path: str) -> bool:
-        """Tell whether a path, relative to the folder of the files, is one of its names."""
+        """Return whether a path, relative to the folder of the files, is one of its names."""
         if not self.template:
             return False
         template = names.parse(self.template)
@@ -84,7 +84,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Names:
-    """The names that a template makes for one stage of a batch, and the note of who holds them."""
+    """The names that a template makes for one stage of a batch, and the note about their holder."""
 
     def __init__(self, folder: Path, text: str, template: str, stage: str) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class Names:
         self._template, self._stage = template, stage
 
     def note(self) -> Note | None:
-        """Return the note; None without one, or with one that says nothing."""
+        """Return the note; None if there is none, or if it cannot be read."""
         return read_note(str(self.path))
 
     def holder(self) -> NamesHolder | None:
@@ -101,13 +101,14 @@ class Names:
         return note.holder if note is not None else None
 
     def taken_from(self, batch: NamesHolder) -> NamesHolder | None:
-        """Return the batch that the names belong to in place of the given one; None where that has them, or nobody."""
+        """Return the batch that has taken the names from the given one; None if that batch has them, or no batch
+        does."""
         holder = self.holder()
         return holder if holder is not None and not holder.may_be(batch) else None
 
     @contextmanager
     def in_turn(self) -> Iterator[bool]:
-        """Decide about the note while nobody else does; False where the folder cannot be written to."""
+        """Decide about the note while no other process does; yields False if the folder cannot be written to."""
         try:
             disk.make_folder(self.folder, mode=0o700)
             handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -123,18 +124,18 @@ class Names:
             os.close(handle)
 
     def _wait_for_turn(self, handle: int) -> None:
-        """Wait, but not for ever: a process that is stopped in the middle of a decision keeps its turn."""
+        """Wait, but not forever: a process that is stopped in the middle of a decision keeps its turn."""
         patience = time.monotonic() + TURN_SECONDS
         while not _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if time.monotonic() >= patience:
                 raise TimeoutError(
-                    f"another process has kept {self.folder} locked for {TURN_SECONDS:g} s: perhaps it is stopped; "
+                    f"another process has kept {self.folder} locked for {TURN_SECONDS:g} s: it may be suspended; "
                     "let it continue (kill -CONT), or end it"
                 )
             time.sleep(0.01)
 
     def is_in_use(self) -> bool:
-        """Tell whether a process at work keeps the note."""
+        """Return whether a running process keeps the note."""
         try:
             with self._open() as file:
                 return not _lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,7 +143,7 @@ class Names:
             return False
 
     def _open(self) -> IO[bytes]:
-        """Open the note for writing where that is allowed: on NFS, a lock for one alone needs it."""
+        """Open the note for writing if that is allowed: on NFS, an exclusive lock requires it."""
         try:
             return self.path.open("r+b")
         except OSError as error:
@@ -151,7 +152,7 @@ class Names:
         return self.path.open("rb")
 
     def write(self, holder: NamesHolder) -> None:
-        """Make a batch the holder, on the disk."""
+        """Make a batch the holder, durably."""
         temp = self.folder / names.temp_name()
         try:
             note = Note(holder.pipeline, holder.batch, holder.uid, self._template, self._stage)
@@ -161,7 +162,7 @@ class Names:
             temp.unlink(missing_ok=True)
 
     def keep(self) -> IO[bytes] | None:
-        """Keep the note until the file is closed: nobody takes the names meanwhile."""
+        """Keep the note until the file is closed: no other process takes the names meanwhile."""
         with suppress(FileNotFoundError, PermissionError):
             file = self.path.open("rb")
             _lock(file.fileno(), fcntl.LOCK_SH)
@@ -170,7 +171,7 @@ class Names:
 
 
 def read_note(path: str) -> Note | None:
-    """Return the note in a file; None where there is none, or it says nothing."""
+    """Return the note in a file; None if there is none, or if it cannot be read."""
     with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, msgspec.MsgspecError):
         return _decode(Path(path).read_bytes())
     return None
@@ -180,7 +181,7 @@ _decode = msgspec.json.Decoder(Note).decode
 
 
 def _lock(handle: int, how: int) -> bool:
-    """Lock; False if somebody else has it and the caller does not wait."""
+    """Lock; return False if another process has the lock and the caller does not wait."""
     try:
         fcntl.flock(handle, how)
     except BlockingIOError:
@@ -192,22 +193,21 @@ def _lock(handle: int, how: int) -> bool:
 
 
 class ListedNotes(msgspec.Struct, frozen=True):
-    """The notes of a folder, and when it had been changed last as they were read."""
+    """The notes of a folder, and when the folder had last changed when they were read."""
 
     changed_ns: int
     notes: list[Note]
 
 
 class Rivals:
-    """What the notes say; read again only for a file that is newer than they are."""
+    """The notes about other batches; read again only for a file that is newer than they are."""
 
     def __init__(self) -> None:
         self._listed: dict[str, ListedNotes] = {}
         self._folders: dict[str, str] = {}
 
     def of(self, path: str, me: NamesHolder) -> NamesHolder | None:
-        """Return another batch that may have made the file of that path; None without such a batch, or without a
-        file."""
+        """Return another batch that may have made the file at that path; None if there is no such batch, or no file."""
         try:
             info = os.lstat(path)
         except OSError:
@@ -227,7 +227,7 @@ class Rivals:
         return found
 
     def _notes(self, folder: str, named_ns: int) -> list[Note]:
-        """Return the notes of a folder that concern a file that got its name at some time."""
+        """Return the notes of a folder that concern a file which got its name at that time."""
         known = self._listed.get(folder)
         if known is None or known.changed_ns < named_ns:
             changed_ns = _changed_ns(folder)

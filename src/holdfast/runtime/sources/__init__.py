@@ -1,4 +1,4 @@
-"""Where items and rows come from: files, folders, buckets, APIs. All are read as streams, from any row on."""
+"""Sources of items and rows: files, folders, buckets, databases, APIs. All are read as streams, from any row on."""
 
 from holdfast.runtime.sources.base import Identified, Malformed, Page, Readable, Source, Span
 from holdfast.runtime.sources.listing import File, Folder, Object, Objects

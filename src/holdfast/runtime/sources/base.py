@@ -1,7 +1,7 @@
 """The Source contract: items as a stream that can be read again from its start.
 
-What cannot be read as an item does not stop the stream: it comes out as a `Malformed` value and becomes a dead letter
-that says where it stood. What makes the rest of the stream unreadable, or would have to be guessed, is a UsageError.
+A malformed item does not stop the stream: it comes as a `Malformed` value and becomes a dead letter with its position.
+An error that makes the rest of the stream unreadable, or that would require a guess, is a UsageError.
 """
 
 import gzip
@@ -46,8 +46,8 @@ class Source(Protocol):
 
 @runtime_checkable
 class AtHand(Protocol):
-    """A source that keeps nobody waiting, such as a file on this disk. Some of it is compared with what is stored
-    before anything is worked on, so that a run which is refused has done nothing."""
+    """A source that never waits, such as a file on this disk. Its first items are compared with what is stored before
+    anything is handled, so that a run that is refused has done nothing."""
 
     at_hand: bool
 
@@ -57,7 +57,7 @@ class Patient(Protocol):
     """A source that may be away, such as a database."""
 
     def patiently(self, outage: "Outage") -> Iterator[Any]:
-        """Yield the items, and wait where the source does not answer, as long as the outage allows."""
+        """Yield the items, and wait if the source does not answer, as long as the outage allows."""
         ...
 
 
@@ -66,7 +66,7 @@ class Comparing(Protocol):
     """A source whose payloads may differ and mean the same, such as a file that was moved."""
 
     def alike(self, before: Any, after: Any) -> bool:
-        """Return whether two payloads of one key are of the same thing."""
+        """Return whether two payloads of one key are the same thing."""
         ...
 
 
@@ -75,12 +75,12 @@ class Page(Protocol):
 
     @property
     def rows(self) -> Sequence[Any]:
-        """Return them. In a scan, `Malformed` ones among them are buried. A page that has none may say
-        `flawed = False`, and is not looked through."""
+        """The rows. In a scan, `Malformed` ones are buried. A page that has none may set `flawed = False`, and is not
+        searched for them."""
         ...
 
     def after(self, count: int) -> Cursor:
-        """Return the cursor after the first so many of them."""
+        """Return the cursor after the first so many rows."""
         ...
 
 
@@ -116,34 +116,33 @@ class Readable(Protocol):
 
 @runtime_checkable
 class Identified(Protocol):
-    """A source that can tell whether it is still what it was when a scan of it began. A Readable may be one."""
+    """A source that can tell whether it has changed since a scan of it began. A Readable may be one."""
 
     def identity(self) -> dict[str, Any]:
-        """Return what it is now, as JSON, without what a user would not want to be kept."""
+        """Return its present identity as JSON, without anything that a user would not want to be stored."""
         ...
 
     def changed(self, before: dict[str, Any]) -> str | None:
-        """Return what is another than before, in words; None while a half-done scan may resume, and a finished one
-        holds."""
+        """Return what has changed, in words; None while a half-done scan may resume, and a finished one holds."""
         ...
 
 
 class Since(msgspec.Struct, frozen=True):
-    """What became of a source since a scan of it began."""
+    """The changes of a source since a scan of it began."""
 
     changed: str = ""
-    """Why it is another source, or a smaller one; empty where it is not."""
+    """Why it is another source, or a smaller one; empty if it is not."""
     more: int = 0
-    """How many rows it has that are in none of the ranges."""
+    """How many rows it has that are in no partition."""
     noun: str = "row"
 
 
 @runtime_checkable
 class Inventoried(Protocol):
-    """A source that others add to: asked once a scan of it is finished. A Readable may be one."""
+    """A source to which others add: compared once a scan of it is finished. A Readable may be one."""
 
     def since(self, before: dict[str, Any], handled: int) -> Since:
-        """Compare what it holds with its identity of then; so many rows were handled in all."""
+        """Compare the source with its identity of then; so many rows were handled in all."""
         ...
 
 
@@ -152,29 +151,29 @@ class NotThereError(UsageError):
 
 
 def one_range(source: Any, parts: int, why: str, identity: dict[str, Any] | None = None) -> list[Span]:
-    """Return the whole of a source that cannot be split; says so where more was asked for."""
+    """Return the whole of a source that cannot be split; warns if more partitions were requested."""
     if parts > 1:
-        log.warning("%r is read as one range, not %s: %s", source, parts, why)
+        log.warning("%r is read as one partition, not %s: %s", source, parts, why)
     return [Span(identity=identity)]
 
 
 class Horizon(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the rows of a source are final: nothing that comes later stands before that."""
+    """How far the rows of a source are final: no later row comes before that."""
 
     until: Cursor | None = None
-    """None where all that is there is final."""
+    """None if all present rows are final."""
     nothing: bool = False
-    """Nobody can say so now: no row is."""
+    """It is not known now: no row counts as final."""
     why: str = ""
-    """What holds rows back, where something does."""
+    """The reason why rows are held back, if there is one."""
     newest: Cursor | None = None
-    """The last row there is, final or not, where that is known."""
+    """The last row, final or not, if it is known."""
     settle: float = 0.0
-    """Seconds that every row has to be old before it is final."""
+    """How many seconds old every row must be before it is final."""
 
 
 class Waits(NamedTuple):
-    """A row that is there and was not delivered, and the time there: both as the source writes its cursor."""
+    """A row that exists and was not delivered, and the time there: both in the format of the cursor."""
 
     first: Cursor
     now: Any
@@ -185,58 +184,58 @@ class Waited(Protocol):
     """A source that can tell since when rows wait to be delivered."""
 
     def waiting(self, after: Cursor | None) -> Waits | None:
-        """Return the first row after a cursor, final or not; None where there is none, or its cursor is not a time."""
+        """Return the first row after a cursor, final or not; None if there is none, or its cursor is not a time."""
         ...
 
 
 @runtime_checkable
 class Followable(Readable, Protocol):
-    """A source that others write to while it is read. One without this is taken for final to its end."""
+    """A source to which others write while it is read. Without this, all present rows count as final."""
 
     def final(self, after: Cursor | None, wait: Callable[[float], bool]) -> Horizon:
-        """Return how far rows can be delivered so that none appears behind them later. `wait` waits for some seconds,
-        and says False where there is no time for that."""
+        """Return how far rows can be delivered so that none appears before them later. `wait` waits for some seconds,
+        and returns False if there is not enough time."""
         ...
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """What stood in the place of an item and could not be read as one."""
+    """Something in the place of an item that could not be read as one."""
 
     raw: bytes
-    """As it was found; cut where it is too long to keep."""
+    """The bytes as they were found; cut if they are too long to keep."""
     why: str
     where: str
     """Name and line, such as `pages.jsonl:17`."""
     byte: int | None = None
-    """Where it begins, in a file that can be sought."""
+    """The byte at which it begins, in a file that can be sought."""
 
     @property
     def reason(self) -> str:
-        """What its dead letter says."""
+        """The reason in its dead letter."""
         return f"{self.where}: {self.why}"
 
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Trouble with a file is told with its name."""
+    """Translate errors of a file, with its name."""
     try:
         yield
     except FileNotFoundError:
         raise NotThereError(f"{what}: there is no such file: check the path, and the folder you start from") from None
     except IsADirectoryError:
-        raise UsageError(f"{what}: this is a folder: use Folder, or name a file in it") from None
+        raise UsageError(f"{what}: this is a folder: use Folder, or pass a file in it") from None
     except PermissionError:
-        raise UsageError(f"{what}: the file may not be read by this user") from None
+        raise UsageError(f"{what}: this user has no permission to read the file") from None
 
 
 @contextmanager
 def opened(path: Path, what: str) -> Iterator[IO[bytes]]:
-    """The file as a stream of bytes, unpacked if its name ends in `.gz`; trouble is told with the file's name."""
+    """Yield the file as a stream of bytes, unpacked if its name ends in `.gz`; errors name the file."""
     try:
         with told(what), _open(path) as stream:
             yield stream
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UsageError(f"{what}: the compressed file is damaged or cut off ({error}): make it again") from error
+        raise UsageError(f"{what}: the compressed file is damaged or cut off ({error}): create it again") from error
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -244,33 +243,33 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def logical_name(path: Path) -> str:
-    """Return the name of a file or folder without the machine's part of its path."""
+    """Return the name of a file or folder without the part of its path that depends on the machine."""
     return path.absolute().name
 
 
 UNAVAILABLE = "source_unavailable"
 ANSWERED = frozenset({"not_json"})
-"""Transient, but the source is there: it is asked again so often as its policy says."""
+"""Transient errors of a source that is there: it is asked again as often as its policy allows."""
 LOOK_SECONDS = 0.1
-"""How often whoever waits looks whether the run stops."""
+"""How often a waiting thread checks whether the run stops."""
 
 
 class SourceAway(Transient):
-    """The source did not come back while it was waited for. Nothing was buried: the next run resumes."""
+    """The source did not come back within the patience. Nothing was buried: the next run resumes."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=UNAVAILABLE)
 
 
 class Reads(Protocol):
-    """What can be read after a cursor."""
+    """A source that can be read after a cursor."""
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Any]: ...
 
 
 class Notice:
-    """What the log has of a source that is away: one line when that begins, one when it is over, however many ranges
-    of a run wait for it."""
+    """The log lines of a source that is away: one when that begins and one when it ends, however many partitions of a
+    run wait for it."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -278,14 +277,14 @@ class Notice:
         self._lock = threading.Lock()
 
     def begin(self, patience: float, error: BaseException) -> None:
-        """Somebody finds it away."""
+        """Note that a reader finds it away."""
         with self._lock:
             if not self._since:
                 self._since = time.monotonic()
                 outage_log.warning("%s: it is away, waiting for up to %s: %s", self._what, in_words(patience), error)
 
     def end(self) -> None:
-        """It answered somebody who waited."""
+        """Note that it answered a reader that waited."""
         with self._lock:
             if self._since:
                 outage_log.warning("%s: it is back after %s", self._what, in_words(time.monotonic() - self._since))
@@ -293,7 +292,7 @@ class Notice:
 
 
 class Outage:
-    """How long one source is away at a time, and how long it is waited for."""
+    """The time for which one source is away, and how long to wait for it."""
 
     def __init__(self, patience: float, stopping: Callable[[], bool], notice: Notice) -> None:
         self._patience, self._stopping, self._notice = patience, stopping, notice
@@ -301,15 +300,15 @@ class Outage:
         self._wait = 0.0
 
     def over(self) -> None:
-        """It answered."""
+        """Note that it answered."""
         if self._since:
             self._notice.end()
             self._since = 0.0
 
     def endures(self, error: BaseException, *, told: bool = False) -> bool:
-        """Wait, where waiting may help, and say whether to ask again: not while the run stops, and not where the
-        trouble is another. With `told`, what the server asks for is waited for here. Raises SourceAway at the end of
-        the patience."""
+        """Wait if waiting may help, and return whether to ask again: not while the run stops, and not after another
+        kind of error. With `told`, the wait that the server asked for happens here. Raises SourceAway at the end of the
+        patience."""
         if isinstance(error, Defer):
             return told and error.seconds <= self._patience and self._sleep(error.seconds)
         if not is_away(error):
@@ -322,23 +321,23 @@ class Outage:
         left = self._since + self._patience - now
         if left <= 0:
             raise SourceAway(
-                f"the source is away: {error}; it was waited for {in_words(self._patience)} (patience=…). "
-                "What was handled is kept and nothing was buried: run again to resume"
+                f"the source is away: {error}; waited for {in_words(self._patience)} (patience=…). "
+                "Handled rows are kept and nothing was buried: run again to resume"
             ) from error
         wait, self._wait = min(self._wait, left), min(2 * self._wait, SOURCE_LONGEST_WAIT)
         return self._sleep(wait)
 
     def refuse_long(self, error: Exception) -> None:
-        """Raise SourceAway where the server asks to wait longer than the patience lasts."""
+        """Raise SourceAway if the server asks for a wait longer than the patience."""
         if isinstance(error, Defer) and error.seconds > self._patience:
             raise SourceAway(
                 f"the source is away: the server asks to wait {in_words(error.seconds)}, longer than "
-                f"the {in_words(self._patience)} of its patience (patience=…): {error}. What was handled is kept and "
+                f"the {in_words(self._patience)} of its patience (patience=…): {error}. Handled rows are kept and "
                 "nothing was buried: run again to resume"
             ) from error
 
     def _sleep(self, seconds: float) -> bool:
-        """Return whether it was waited for so long."""
+        """Wait for so long; return False if the run stops."""
         until = time.monotonic() + seconds
         while not self._stopping():
             left = until - time.monotonic()
@@ -349,13 +348,13 @@ class Outage:
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether the source cannot be had for now."""
+    """Return whether the source is unavailable for now."""
     transient, code = classify(error)
     return transient and code not in ANSWERED
 
 
 def asked(function: Callable[[], Any], outage: Outage, *, told: bool = True) -> Any:
-    """Return what a function of the source answers, once it does."""
+    """Return the answer of a function of the source, once there is one."""
     while True:
         try:
             found = function()
@@ -370,7 +369,7 @@ def asked(function: Callable[[], Any], outage: Outage, *, told: bool = True) -> 
 
 
 def rows_of(source: Reads, outage: Outage) -> Iterator[Any]:
-    """Yield every row of a source; after an outage it is read on after the last page that came."""
+    """Yield every row of a source; after an outage, reading continues after the last page."""
     after: Cursor | None = None
     page: Page | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What listings have in common: the cursor is a name, and ranges lie between names."""
+"""Folders and buckets as sources, and the base of both: the cursor is a name, and partitions are between names."""
 
 import hashlib
 import heapq
@@ -25,9 +25,9 @@ from holdfast.stores.buckets import base
 
 PAGE_NAMES = 500
 KEPT_NAMES = 8_192
-"""Names that are remembered to choose borders from: of more, every second, every fourth …"""
+"""Names that are kept to choose borders from: of more, every second, every fourth …"""
 SAMPLES = 32
-"""Names that are kept with a scan by their digests, so that it is seen if they go."""
+"""Names whose digests are stored with a scan, so that it is noticed if they disappear."""
 
 
 class NamePage:
@@ -42,7 +42,7 @@ class NamePage:
 
 
 def pages_of_names(named: Iterable[tuple[str, Any]], until: str | None) -> Iterator[NamePage]:
-    """Yield the items up to a name and with it, in pages."""
+    """Yield the items up to and including a name, in pages."""
     each = iter(named)
     while some := list(islice(each, PAGE_NAMES)):
         if until is not None and some[-1][0] > until:
@@ -54,7 +54,7 @@ def pages_of_names(named: Iterable[tuple[str, Any]], until: str | None) -> Itera
 
 
 def cursor_of(name: str) -> Cursor:
-    """Return the cursor after a name. One that is not text is kept as bytes."""
+    """Return the cursor after a name. A name that is not valid text is kept as bytes."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -63,16 +63,16 @@ def cursor_of(name: str) -> Cursor:
 
 
 def name_of(at: Cursor | None, what: str) -> str | None:
-    """Return the name that a cursor stands for."""
+    """Return the name of a cursor."""
     if at is None:
         return None
     if at.kind != "name" or not isinstance(at.value, str | bytes):
-        raise UsageError(f"{what}: it is read by name; the cursor {at} is of another source, or damaged")
+        raise UsageError(f"{what}: it is read by name; the cursor {at} belongs to another source, or is damaged")
     return at.value if isinstance(at.value, str) else at.value.decode("utf-8", "surrogateescape")
 
 
 def split_names(names: Iterable[str], parts: int) -> list[Span]:
-    """Return ranges of about as many names each; of several, the last ends with the last name there is now."""
+    """Return partitions of about as many names each; the last one of several ends with the present last name."""
     if parts == 1:
         return [Span()]
     kept: list[str] = []
@@ -90,7 +90,7 @@ def split_names(names: Iterable[str], parts: int) -> list[Span]:
 
 
 def names_alike(before: Any, after: Any, *ignored: str) -> bool:
-    """Return whether two payloads of a listing are of the same thing."""
+    """Return whether two payloads of a listing are the same thing."""
     if not (isinstance(before, dict) and isinstance(after, dict) and "name" in before):
         return False
     one, other = ({name: value for name, value in each.items() if name not in ignored} for each in (before, after))
@@ -101,17 +101,17 @@ def names_alike(before: Any, after: Any, *ignored: str) -> bool:
 
 
 class Inventory:
-    """The identity of a listing: how many names, a digest over names and marks, and a sample of these by chance."""
+    """The identity of a listing: the number of names, a digest over names and marks, and a random sample."""
 
     def __init__(self) -> None:
         self.count = 0
         self.last = ""
         self._all = hashlib.blake2b(digest_size=16)
         self._sample: list[int] = []
-        """The marks with the smallest digests, negated: a heap with the largest of them first."""
+        """The marks with the smallest digests, negated: a heap with the largest first."""
 
     def add(self, name: str, item: Any) -> int:
-        """Count a name; returns its mark."""
+        """Count a name; return its mark."""
         mark = _mark(name, item)
         self.count, self.last = self.count + 1, name
         self._all.update(mark.to_bytes(8, "big"))
@@ -126,23 +126,23 @@ class Inventory:
         return self._all.hexdigest()
 
     def identity(self, described: dict[str, Any]) -> dict[str, Any]:
-        """Return what is kept of it, with the source that it is of."""
+        """Return the identity that is stored, with its source."""
         marks = sorted(f"{-mark:016x}" for mark in self._sample)
         last = self.last.encode("utf-8", "surrogateescape").hex()
         return {"count": self.count, "digest": self.digest, "last": last, "marks": marks, "of": names_of(described)}
 
 
 def names_of(described: dict[str, Any]) -> str:
-    """Return the source that an inventory is of, in short: with another filter, other rows are there."""
+    """Return the source of an inventory, in short: with another filter, it has other rows."""
     return canonical.digest(b"", canonical.encode(described)).hex()[:16]
 
 
 def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, Any]) -> list[Span]:
-    """Return ranges of about as many names each, with what was there."""
+    """Return partitions of about as many names each, with the inventory."""
     seen = Inventory()
     each = (name for name, item in named if seen.add(name, item) >= 0)
     spans = split_names(each, parts)
-    for _ in each:  # one range is made without looking
+    for _ in each:  # one partition is made without reading the names
         pass
     known = seen.identity(described)
     return [msgspec.structs.replace(span, identity=known) for span in spans]
@@ -150,8 +150,8 @@ def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, A
 
 def since(named: Iterable[tuple[str, Any]], before: dict[str, Any], handled: int, described: dict[str, Any],
           noun: str) -> Since:  # fmt: skip
-    """Return what became of a listing. New names are nothing to worry about; one that is gone, or stands for something
-    else, is: all up to the last name of then are compared, and those of the sample are looked for."""
+    """Return what has changed in a listing. New names are fine; a name that is gone or has other content is not: all
+    names up to the last one of then are compared, and those of the sample are searched for."""
     if before.get("of") != names_of(described):
         return Since()
     last = bytes.fromhex(before["last"]).decode("utf-8", "surrogateescape")
@@ -161,14 +161,14 @@ def since(named: Iterable[tuple[str, Any]], before: dict[str, Any], handled: int
         if name <= last:
             lost.discard(then.add(name, item))
     if count < before["count"]:
-        return Since(f"it has {many(count, noun)}, and had {before['count']:,}")
+        return Since(f"it has {many(count, noun)}, but had {before['count']:,}")
     if lost or (then.count == before["count"] and then.digest != before["digest"]):
-        return Since(f"not every {noun} that it had is there as it was: some were replaced, or taken away")
+        return Since(f"not every {noun} that it had is still the same: some were replaced or removed")
     return Since(more=max(0, count - max(before["count"], handled)), noun=noun)
 
 
 def _mark(name: str, item: Any) -> int:
-    """Return a name and what stands for its content, as a number: the tag of an object, else the size."""
+    """Return a name and a mark of its content, as a number: the tag of an object, else the size."""
     content = getattr(item, "content_mark", None) or getattr(item, "size", "")
     text = f"{name}\0{content}".encode("utf-8", "surrogateescape")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
@@ -223,8 +223,8 @@ class Folder:
         self.hidden = hidden
         self._what = f"Folder({str(path)!r})"
         if not pattern:
-            raise UsageError(f"{self._what}: the pattern is empty; write '*' for all files")
-        # `**/*.png` is what others write for "in this folder or below it".
+            raise UsageError(f"{self._what}: the pattern is empty; pass '*' for all files")
+        # `**/*.png` is often written for "in this folder or below it".
         self._matches = re.compile(translate(pattern.removeprefix("**/"))).match
         self._by_name = "/" not in pattern.removeprefix("**/")
 
@@ -250,7 +250,7 @@ class Folder:
         return since(self._named(None), before, handled, self.describe(), "file")
 
     def _named(self, after: str | None) -> Iterator[tuple[str, File | Malformed]]:
-        """Names and items in the order of their names; folders that lie before the cursor are not looked into."""
+        """Yield names and items in the order of their names; folders before the cursor are not opened."""
         levels = [("", iter(self._entries(self.path)))]
         while levels:
             within, entries = levels[-1]
@@ -287,23 +287,23 @@ class Folder:
         return names_alike(before, after, "path", "modified_ns")
 
     def _entries(self, folder: Path) -> list[str]:
-        """Return the names in a folder, those of folders with a slash: so ordered, all paths come in the order of their
-        text. A name takes a tenth of the memory of what the system tells with it."""
+        """Return the names in a folder, those of folders with a slash: in this order, all paths come in the order of
+        their text. A name takes a tenth of the memory of a directory entry."""
         try:
             with os.scandir(folder) as found:
                 return sorted(_named(each) for each in found if self.hidden or not each.name.startswith("."))
         except FileNotFoundError:
             if folder != self.path:
-                return []  # it was taken away while we read
-            why = f"{self._what}: there is no such folder: check the path, and where you start"
+                return []  # it was removed meanwhile
+            why = f"{self._what}: there is no such folder: check the path and the current folder"
             raise NotThereError(why) from None
         except NotADirectoryError:
             raise UsageError(f"{self._what}: {folder} is not a folder") from None
         except PermissionError:
-            raise UsageError(f"{self._what}: {folder} may not be read by this user") from None
+            raise UsageError(f"{self._what}: this user has no permission to read {folder}") from None
 
     def _item(self, name: str) -> File | Malformed | None:
-        """Return the item for a file; None for what is not meant."""
+        """Return the item for a file; None if it does not match."""
         if not self._matches(name.rpartition("/")[2] if self._by_name else name):
             return None
         if not _is_text(name):
@@ -312,9 +312,9 @@ class Folder:
         try:
             info = path.stat()
         except FileNotFoundError:
-            return self._malformed(name, "it is a link to nowhere") if path.is_symlink() else None
+            return self._malformed(name, "it is a broken link") if path.is_symlink() else None
         except OSError as error:
-            return self._malformed(name, f"it cannot be looked at: {error.strerror}")
+            return self._malformed(name, f"it cannot be read: {error.strerror}")
         if not S_ISREG(info.st_mode):
             return None
         return File(path=str(path), name=name, size=info.st_size, modified_ns=info.st_mtime_ns)
@@ -337,7 +337,7 @@ def _is_text(name: str) -> bool:
 
 
 ASKED_FOR = 1000
-"""Names in one answer of the bucket."""
+"""Names in one reply of the bucket."""
 
 
 class Object(BaseModel):
@@ -392,7 +392,7 @@ class Objects:
         except UsageError as error:
             raise UsageError(f"Objects(…): {error}") from None
         if self.place.scheme != base.FILE:
-            base.library()  # missed now, and not in the middle of a run
+            base.library()  # a missing library is reported now, not in the middle of a run
         self._options = options
         self._what = f"Objects({self.place.url!r})"
 
@@ -441,7 +441,7 @@ class Objects:
         return self._in_folder(after) if self.place.scheme == base.FILE else self._in_bucket(after)
 
     def _in_folder(self, after: str | None) -> Iterator[tuple[str, Object | Malformed]]:
-        """Yield the names of a folder, which gives them in any order: ours is the same as a bucket's."""
+        """Yield the names of a folder, which the library lists in any order, in the order of a bucket."""
         for name, item in Folder(self.place.path, hidden=True)._named(after):
             yield name, _of_file(item) if isinstance(item, File) else item
 
@@ -465,8 +465,8 @@ class Objects:
             raise _not_listed(_trouble(error, self._what, self.place)) from None
 
     def _is_marker(self, store: Any, name: str, size: int) -> bool:
-        """Return whether an empty object is one that a console made for a folder: by the name that the library gives,
-        without its slash, there is none."""
+        """Return whether an empty object is a folder marker made by a console: the name that the library reports,
+        without its slash, does not exist."""
         obstore = base.library()
         if size:
             return False
@@ -480,18 +480,18 @@ class Objects:
         if last is not None and name <= last:
             raise SourceChanged(
                 f"{self._what}: the bucket lists {name!r} after {last!r}: not in the order of names, so there is no "
-                "place in it to resume from; write the names into a file and scan that"
+                "position to resume from; write the names into a file and scan that"
             )
 
 
 def _not_listed(trouble: Exception) -> Exception:
-    """Return a place that cannot be listed, for good, is nobody's dead letter: the run is refused."""
+    """Return a permanent listing error as a refusal of the run: no item is to blame for it."""
     return UsageError(str(trouble)) if isinstance(trouble, Permanent) else trouble
 
 
 def _is_folder(name: str, size: int, last: str | None) -> bool:
     """Return whether this is the empty object that consoles make for a folder. Its name ends in a slash, which the
-    library takes off, so that it seems to come too late: after the object or the cursor of that name, or after
+    library removes, so that it seems to come too late: after the object or the cursor of that name, or after
     `name.txt`."""
     return last is not None and not size and name <= last < f"{name}/"
 
@@ -505,21 +505,21 @@ def _of_file(file: File) -> Object:
 
 
 def _trouble(error: Exception, what: str, place: base.BucketPlace) -> Exception:
-    """Return what the bucket's library said, by its kind: its text may repeat what must not be kept."""
+    """Return the error of the bucket's library, by its kind: its text may contain secrets."""
     kind = type(error).__name__
     if base.has_no_credentials(error):
         return UsageError(base.no_credentials(place))
     if base.needs_http(error):
         return UsageError(base.no_http(place))
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError" or "404 Not Found" in str(error):
-        return Permanent("not_found", f"{what}: the bucket, or the object, is not there: check the name")
+        return Permanent("not_found", f"{what}: the bucket or the object does not exist: check the name")
     if base.is_forbidden(error):
-        return Permanent("denied", f"{what}: the bucket does not let us in ({kind}): check the credentials in use")
+        return Permanent("denied", f"{what}: the bucket refuses access ({kind}): check the credentials")
     if kind == "InvalidPathError":
         return UsageError(
-            f"{what}: {base.brief(error)}: the bucket holds a name that is not a path, with an empty part or with "
-            "dots: rename the object, or list a place below which there is none"
+            f"{what}: {base.brief(error)}: the bucket has a name that is not a valid path, with an empty part or with "
+            "dots: rename the object, or list a place without such a name"
         )
     if kind in {"UnknownConfigurationKeyError", "NotSupportedError"}:
         return UsageError(f"{what}: {kind}: check the URL and the options")
-    return Transient(f"{what}: the bucket did not answer as it should ({kind})", code="bucket")
+    return Transient(f"{what}: the bucket gave an unexpected answer ({kind})", code="bucket")

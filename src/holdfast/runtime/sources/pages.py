@@ -1,4 +1,5 @@
-"""Requests of ours in the log of the HTTP library: without their queries, in which there may be a secret."""
+"""The rows of a paginated HTTP API as a source. The queries of its requests, which may contain a secret, are not
+logged."""
 
 import logging
 import threading
@@ -19,7 +20,7 @@ _here = threading.local()
 
 
 class _WithoutQueries(logging.Filter):
-    """Takes the query off the URLs of what this thread asks for; of other requests it changes nothing."""
+    """Removes the query from the URLs of this thread's requests in the log; other requests are not changed."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(_here, "ours", False) and isinstance(record.args, tuple):
@@ -32,7 +33,7 @@ _FILTER = _WithoutQueries()
 
 @contextmanager
 def quiet_queries() -> Iterator[None]:
-    """While a request is sent, its query is not logged."""
+    """Keep the query of a request out of the log while it is sent."""
     logger = logging.getLogger("httpx")
     if _FILTER not in logger.filters:
         logger.addFilter(_FILTER)
@@ -51,7 +52,7 @@ TIMEOUT_SECONDS = 30.0
 PART_BYTES = 64 * 1024
 THROTTLED = (429, 503)
 WAIT_SECONDS = 30.0
-"""How long to wait where a throttling server does not say."""
+"""How long to wait if a throttling server does not say."""
 LONGEST_WAIT = 24 * 3600.0
 
 Address = str | Callable[[Any], "str | tuple[str, Mapping[str, Any]]"]
@@ -59,7 +60,7 @@ Where = str | Callable[[Any], Any]
 
 
 class ReplyPage:
-    """The rows of a reply. After the last one the cursor is that of the next page, where there is one."""
+    """The rows of a reply. After the last row the cursor is that of the next page, if there is one."""
 
     flawed = False
 
@@ -100,10 +101,10 @@ class Pages:
         self._first, self._params, self._headers = first, dict(params if params is not None else {}), headers
         self._timeout, self._client, self._reply_bytes = timeout, client, reply_bytes
         self._name = name if name is not None else _name_of(url)
-        _library()  # missed now, and not in the middle of a run
+        _library()  # a missing library is reported now, not in the middle of a run
         if isinstance(url, str):
             if urlsplit(url).scheme not in {"http", "https"} or urlsplit(url).username is not None:
-                raise UsageError(f"{self!r}: give an http or https URL, without a user or a password in it")
+                raise UsageError(f"{self!r}: pass an http or https URL without a user or a password")
             if param is None and "{cursor}" not in url and first is None and isinstance(next, str):
                 self._param = "cursor"
 
@@ -154,14 +155,14 @@ class Pages:
 
         url, params = self._address(at)
         try:
-            if params:  # what stands in the query already stays there
+            if params:  # the query that the URL already has stays
                 url = str(httpx.URL(url).copy_merge_params(params))
             with quiet_queries():
                 reply = self._get(client, url)
         except httpx.RequestError as error:
             raise Transient(f"{self!r}: no answer ({type(error).__name__})", code="connection") from None
         except httpx.InvalidURL:
-            raise Permanent("invalid_url", f"{self!r}: what it gives for a page is no URL") from None
+            raise Permanent("invalid_url", f"{self!r}: the address of a page is not a URL") from None
         if reply.status_code in THROTTLED and (reply.status_code == 429 or "retry-after" in reply.headers):
             told = told_wait(reply.headers.get("retry-after"), reply.headers.get("date"), time())
             wait = WAIT_SECONDS if told is None else min(told, LONGEST_WAIT)
@@ -169,14 +170,14 @@ class Pages:
         if reply.status_code in TRANSIENT_STATUS:
             raise Transient(f"{self!r}: HTTP {reply.status_code}", code=f"http_{reply.status_code}")
         if not reply.is_success:
-            raise Permanent(f"http_{reply.status_code}", f"{self!r}: the server refuses: HTTP {reply.status_code}")
+            raise Permanent(f"http_{reply.status_code}", f"{self!r}: the server refused: HTTP {reply.status_code}")
         try:
             return reply.json()
         except ValueError:
-            raise Transient(f"{self!r}: the answer is no JSON, or is cut off", code="not_json") from None
+            raise Transient(f"{self!r}: the answer is not JSON, or is cut off", code="not_json") from None
 
     def _get(self, client: Any, url: str) -> Any:
-        """Return a reply with its content, unpacked, as long as that is no longer than it may be."""
+        """Return a reply with its unpacked content, up to the limit."""
         import httpx
 
         with client.stream("GET", url, headers=self._head(), timeout=self._timeout) as reply:
@@ -210,7 +211,7 @@ class Pages:
         rows = _look(reply, self._rows)
         if not isinstance(rows, list):
             raise Permanent("no_rows", f"{self!r}: rows={_said(self._rows)!r} is not a list in the reply: "
-                                       "name the place of the rows in it")  # fmt: skip
+                                       "pass the path of the rows")  # fmt: skip
         following = _look(reply, self._next)
         if following is None or following in ("", False):
             return rows, None
@@ -223,7 +224,7 @@ class Pages:
         if at is None:
             return self._first, 0
         if at.kind != "page" or type(at.tiebreaker) is not int or at.tiebreaker < 0:
-            raise UsageError(f"{self!r}: the cursor {at} is of another source, or damaged")
+            raise UsageError(f"{self!r}: the cursor {at} belongs to another source, or is damaged")
         return at.value, at.tiebreaker
 
     def _opened(self) -> Any:
@@ -232,7 +233,7 @@ class Pages:
 
 
 def _plain(headers: Any) -> list[tuple[str, str]]:
-    """Return the headers of a reply that is unpacked already."""
+    """Return the headers of a reply that is already unpacked."""
     return [(name, said) for name, said in headers.items() if name not in ("content-encoding", "content-length")]
 
 
@@ -245,7 +246,7 @@ def _library() -> Any:
 
 
 class _Kept:
-    """A client of the user's: it stays open."""
+    """A client of the user: it stays open."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -258,7 +259,7 @@ class _Kept:
 
 
 class _Loop:
-    """Finds a row of pages that comes back to one it had, with one page remembered: it would be read for ever."""
+    """Finds a sequence of pages that returns to an earlier one, by remembering one page: it would be read forever."""
 
     def __init__(self, source: Pages) -> None:
         self._source = source
@@ -268,7 +269,7 @@ class _Loop:
     def turn(self, at: Any, following: Any) -> None:
         if following in (at, self._mark):
             raise Permanent("cursor_repeats", f"{self._source!r}: the page after {at!r} is one that was read before: "
-                                              "it would continue for ever; check what `next` stands for")  # fmt: skip
+                                              "it would continue forever; check `next`")  # fmt: skip
         self._left -= 1
         if not self._left:
             self._mark, self._stride = following, self._stride * 2
@@ -276,7 +277,7 @@ class _Loop:
 
 
 def _look(reply: Any, where: Where) -> Any:
-    """Return what stands in a reply; None where nothing does."""
+    """Return the value at a path of a reply; None if there is none."""
     if callable(where):
         return where(reply)
     for part in where.split(".") if where else ():

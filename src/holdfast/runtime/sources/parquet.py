@@ -89,13 +89,13 @@ class Parquet:
         with self._told():
             found = streams.identity_difference(self.path, before)
             size = self.path.stat().st_size
-        return found if found or size == before["size"] else f"it has {size:,} bytes, and had {before['size']:,}"
+        return found if found or size == before["size"] else f"it has {size:,} bytes, but had {before['size']:,}"
 
     def _rows(self, start: tuple[int, int], stop: tuple[int, int] | None) -> Generator[GroupPage, None, None]:
         with self._file() as file:
             groups = file.num_row_groups
             if start[0] > groups or (stop is not None and stop[0] > groups):
-                raise SourceChanged(f"{self._what}: it has {groups} row groups, and the scan knows more: put it back")
+                raise SourceChanged(f"{self._what}: it has {groups} row groups, but the scan has more: put it back")
             for group in range(start[0], groups if stop is None else min(groups, stop[0] + 1)):
                 lo = start[1] if group == start[0] else 0
                 hi = stop[1] if stop is not None and group == stop[0] else None
@@ -121,7 +121,7 @@ class Parquet:
         try:
             yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=[group], columns=columns)
         except (ArrowException, OSError) as error:
-            raise UsageError(f"{self._what}: row group {group} is damaged, make it again: {_first(error)}") from None
+            raise UsageError(f"{self._what}: row group {group} is damaged, create it again: {_first(error)}") from None
 
     def _values(self, batch: Any) -> list[Any]:
         from pyarrow import ArrowException
@@ -130,8 +130,8 @@ class Parquet:
             found: list[Any] = _coarser(batch).to_pylist()
         except (ValueError, ArrowException) as error:
             raise UsageError(
-                f"{self._what}: a value has no equal in Python: leave its column out with columns=, or write the file "
-                f"with coarser times: {_first(error)}"
+                f"{self._what}: a value cannot be represented in Python: leave its column out with columns=, or write "
+                f"the file with coarser times: {_first(error)}"
             ) from None
         return found
 
@@ -139,7 +139,7 @@ class Parquet:
         if at is None:
             return 0, 0
         if at.kind != "group" or not all(type(part) is int and part >= 0 for part in (at.value, at.tiebreaker)):
-            raise UsageError(f"{self._what}: it is read by row group and row; the cursor {at} is of another source")
+            raise UsageError(f"{self._what}: it is read by row group and row; the cursor {at} is another source's")
         return at.value, at.tiebreaker
 
     def _file(self) -> Any:
@@ -154,7 +154,7 @@ class Parquet:
             try:
                 file = ParquetFile(self.path)
             except ArrowInvalid as error:
-                raise UsageError(f"{self._what}: it is no Parquet file, or it is cut off: {error}") from None
+                raise UsageError(f"{self._what}: it is not a Parquet file, or it is cut off: {error}") from None
         check_names(list(file.schema_arrow.names), self._what)
         unknown = set(self.columns if self.columns is not None else ()) - set(file.schema_arrow.names)
         if unknown:
@@ -166,8 +166,8 @@ class Parquet:
 
 
 def _coarser(batch: Any) -> Any:
-    """Return the same values with their times in microseconds, which Python has. Raises where that would cut one. Else
-    pandas, where it is installed, would make values of its own of some, and times of day would be cut."""
+    """Return the values with times in microseconds, which Python has. Raises if a time would be cut. Otherwise pandas,
+    if it is installed, would convert some values to its own types, and times of day would be cut."""
     types = [_exact(field.type) for field in batch.schema]
     if all(made == field.type for made, field in zip(types, batch.schema, strict=True)):
         return batch
@@ -180,12 +180,12 @@ def _coarser(batch: Any) -> Any:
 
 
 def _plain(column: Any) -> Any:
-    """Return a column without a dictionary: casting one that has it would cut some values without a word."""
+    """Return a column without dictionary encoding: a cast of an encoded column would cut some values silently."""
     return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
 
 
 def _exact(kind: Any) -> Any:
-    """Return the type with microseconds in place of nanoseconds, at whatever depth; itself where it has none."""
+    """Return the type with microseconds in place of nanoseconds, at any depth; unchanged if it has none."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
@@ -223,5 +223,5 @@ def _rebuilt(kind: Any, fields: list[Any]) -> Any:
 
 
 def _first(error: BaseException) -> str:
-    """Return the first line of what the library says."""
+    """Return the first line of an error of the library."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

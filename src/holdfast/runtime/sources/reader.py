@@ -47,7 +47,7 @@ class Reader:
 
     def __init__(self, function: Read | None = None, *, name: str = "", page: int = PAGE_ROWS, **said: Any) -> None:
         if type(page) is not int or page < 1:
-            raise UsageError(f"Reader(page={page!r}): a whole number, 1 or more")
+            raise UsageError(f"Reader(page={page!r}): pass a whole number, 1 or more")
         self._page, self._said = page, said
         self._name = name
         self._function: Read | None = None
@@ -57,7 +57,7 @@ class Reader:
     def __call__(self, function: Read) -> "Reader":
         """`@hf.Reader(name="orders")` above a function."""
         if not callable(function):
-            raise UsageError(f"Reader({function!r}): give a function of the last cursor that yields (cursor, row)")
+            raise UsageError(f"Reader({function!r}): pass a function of the last cursor that yields (cursor, row)")
         self._function = function
         self._name = self._name if self._name else getattr(function, "__name__", type(function).__name__)
         return self
@@ -93,37 +93,37 @@ class Reader:
 
     def split(self, parts: int) -> Sequence[Span]:
         """Return one range: nothing is known of its cursors but their order."""
-        return one_range(self, parts, "one function reads it from its start; a source class may have a split(parts)")
+        return one_range(self, parts, "a function reads it from its start; a source class may define split(parts)")
 
     def _pairs(self, after: Any) -> Iterator[tuple[Any, Any]]:
         if self._function is None:
-            raise UsageError(f"{self!r} has no function yet: write it above one, as a decorator")
+            raise UsageError(f"{self!r} has no function yet: use it as a decorator of one")
         last = after
         first = after is None
         given: Any = self._function(after)
         if not isinstance(given, Iterable):
             kind = "an async generator" if hasattr(given, "__aiter__") else f"a {type(given).__name__}"
-            raise UsageError(f"{self!r} gave {kind}: write a plain generator that yields (cursor, row)")
+            raise UsageError(f"{self!r} returned {kind}: write a plain generator that yields (cursor, row)")
         for pair in given:
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise UsageError(f"{self!r} yielded {type(pair).__name__}: yield (cursor, row), one pair for each row")
             if pair[0] is None or pair[0] != pair[0]:
-                raise Permanent("no_cursor", f"{self!r} yielded a row with the cursor {pair[0]!r}: None stands for the "
-                                             "start, and nothing comes after NaN; give it one of its own")  # fmt: skip
+                raise Permanent("no_cursor", f"{self!r} yielded a row with the cursor {pair[0]!r}: None means the "
+                                             "start, and nothing comes after NaN; yield another cursor")  # fmt: skip
             if not first and pair[0] == last:
                 raise Permanent(
                     "cursor_repeats",
-                    f"{self!r}: two rows in a row have the cursor {last!r}: a crash between would lose the second; "
-                    "make it unique, such as (time, id), and begin after the cursor that is given",
+                    f"{self!r}: two rows in succession have the cursor {last!r}: a crash between them would lose the "
+                    "second; make it unique, such as (time, id), and begin after the cursor that is passed",
                 )
             if first:
                 cursor.encode(
                     Cursor("own", pair[0])
-                )  # what cannot be kept is told at the first row, not the thousandth
+                )  # a cursor that cannot be stored is reported at the first row, not at the thousandth
             last, first = pair[0], False
             yield pair
 
     def _value(self, at: Cursor | None) -> Any:
         if at is not None and at.kind != "own":
-            raise UsageError(f"{self!r}: the cursor {at} is of another source")
+            raise UsageError(f"{self!r}: the cursor {at} belongs to another source")
         return None if at is None else at.value

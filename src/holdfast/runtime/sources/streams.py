@@ -1,4 +1,4 @@
-"""Files as streams of bytes: plain, unpacked, or in another encoding than the parsers read."""
+"""Files as streams of bytes: plain, unpacked, or recoded to the encoding that the parsers read."""
 
 import codecs
 import hashlib
@@ -13,37 +13,37 @@ from holdfast.core.errors import SourceChanged, UsageError
 from holdfast.runtime.sources.base import opened
 
 SORTS = {
-    b"\x1f\x8b\x08": "it is packed with gzip: give it a name that ends in .gz, or unpack it",
+    b"\x1f\x8b\x08": "it is packed with gzip: rename it to end in .gz, or unpack it",
     **{b"BZh%d1AY&SY" % n: "it is packed with bzip2: unpack it, or pack it with gzip" for n in range(1, 10)},
     b"\xfd7zXZ\0": "it is packed with xz: unpack it, or pack it with gzip",
     b"\x28\xb5\x2f\xfd": "it is packed with zstd: unpack it, or pack it with gzip",
     b"PK\3\4": "it is a zip archive or a spreadsheet: unpack it, or save it as text",
     b"PAR1": "it is a Parquet file: use Parquet",
-    codecs.BOM_UTF32_LE: "it is UTF-32: save it as UTF-8, or give the encoding where there is one to give",
-    codecs.BOM_UTF16_LE: "the file is UTF-16: save it as UTF-8, or give the encoding where there is one to give",
-    codecs.BOM_UTF16_BE: "the file is UTF-16: save it as UTF-8, or give the encoding where there is one to give",
+    codecs.BOM_UTF32_LE: "it is UTF-32: save it as UTF-8, or pass encoding= if the source has that option",
+    codecs.BOM_UTF16_LE: "the file is UTF-16: save it as UTF-8, or pass encoding= if the source has that option",
+    codecs.BOM_UTF16_BE: "the file is UTF-16: save it as UTF-8, or pass encoding= if the source has that option",
 }
-"""What begins so is no text whose lines end as in ASCII."""
+"""A file that begins like this is not text whose lines end as in ASCII."""
 LONGEST = max(map(len, SORTS))
 STATEFUL = ("utf-7", "utf_7", "hz", "iso2022")
-"""Encodings in which a byte means different things, depending on what stands before."""
+"""Encodings in which the meaning of a byte depends on earlier bytes."""
 
 
 def is_packed(path: Path) -> bool:
-    """Return whether the file is unpacked while it is read, so that no place in it can be gone to."""
+    """Return whether the file is unpacked while it is read, so that it cannot be sought."""
     return path.suffix.lower() == ".gz"
 
 
 def is_pipe(path: Path) -> bool:
-    """Return whether it can be read once, from its start: a pipe, a terminal, the standard input."""
+    """Return whether it can be read only once, from its start: a pipe, a terminal, the standard input."""
     try:
         return not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()
     except OSError:
-        return False  # opening it says what is wrong
+        return False  # opening it reports the error
 
 
 def has_byte_lines(encoding: str) -> bool:
-    """Return whether a line ends with the bytes of ASCII, and what follows can be read by itself."""
+    """Return whether a line ends with the bytes of ASCII, and the text after it can be read by itself."""
     name = codecs.lookup(encoding).name.removesuffix("-sig")
     if name.startswith(STATEFUL):
         return False
@@ -55,7 +55,7 @@ def has_byte_lines(encoding: str) -> bool:
 
 @contextmanager
 def lines_of(path: Path, encoding: str, what: str) -> Iterator[IO[bytes]]:
-    """The file as bytes whose lines end with the bytes of ASCII: as it is, or turned into UTF-8."""
+    """Yield the file as bytes whose lines end with the bytes of ASCII: unchanged, or recoded to UTF-8."""
     with opened(path, what) as stream:
         if has_byte_lines(encoding):
             _refuse_other_sorts(stream, what)
@@ -71,7 +71,7 @@ def _refuse_other_sorts(stream: IO[bytes], what: str) -> None:
 
 
 class _Recoded:
-    """A stream in UTF-8, whatever it was in."""
+    """A stream in UTF-8, recoded from another encoding."""
 
     def __init__(self, stream: IO[bytes], encoding: str, what: str) -> None:
         self._text = io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="")
@@ -79,18 +79,18 @@ class _Recoded:
         self._over = b""
 
     def read(self, count: int) -> bytes:
-        """Some bytes, at most so many; none at the end."""
+        """Return at most so many bytes; none at the end."""
         if not self._over:
             try:
                 self._over = self._text.read(count).encode("utf-8", "surrogateescape")
             except UnicodeError as error:
-                raise UsageError(f"{self._what}: {error}; give the right encoding=") from None
+                raise UsageError(f"{self._what}: {error}; pass the right encoding=") from None
         piece, self._over = self._over[:count], self._over[count:]
         return piece
 
 
 BLOCK_BYTES = 32 * 1024
-"""Small enough that what is made of a block stays near the processor: with 256 KiB, rows cost a third more."""
+"""Small enough that the rows of a block stay in the processor's cache: with 256 KiB, rows cost a third more."""
 
 
 class Block(NamedTuple):
@@ -102,7 +102,7 @@ class Block(NamedTuple):
 
 
 class LineTooLongError(Exception):
-    """A line goes on beyond the limit; `head` is its beginning."""
+    """A line is longer than the limit; `head` is its beginning."""
 
     def __init__(self, head: bytes) -> None:
         super().__init__()
@@ -110,12 +110,13 @@ class LineTooLongError(Exception):
 
 
 class Blocks:
-    """The lines of a stream from an offset on, up to another or to the end: `peek`, then `take` what was understood."""
+    """The lines of a stream from an offset on, up to another or to the end: `peek`, then `take` the bytes that were
+    parsed."""
 
     def __init__(self, stream: IO[bytes], what: str, *, offset: int = 0, until: int | None = None,
                  longest: int, size: int = 0, lone_cr: bool = True) -> None:  # fmt: skip
         self.offset = offset
-        """Where the next block begins."""
+        """The byte at which the next block begins."""
         self._stream, self._what, self._until, self._longest = stream, what, until, longest
         self._size = size if size else BLOCK_BYTES
         self._lone_cr = lone_cr
@@ -123,7 +124,7 @@ class Blocks:
         self._ended = False
 
     def peek(self, beyond: int = 0) -> Block | None:
-        """Return the lines that come next, in more than so many bytes; None at the end."""
+        """Return the next lines, in more than so many bytes; None at the end."""
         want = max(self._size, beyond + max(beyond // 2, self._size) if beyond else 0)
         while True:
             self._fill(want)
@@ -137,7 +138,7 @@ class Blocks:
             want *= 2
 
     def take(self, count: int) -> None:
-        """So many bytes were understood: what follows them is next."""
+        """Move past bytes that were parsed."""
         self._held = self._held[count:]
         self.offset += count
 
@@ -149,7 +150,7 @@ class Blocks:
         self.take(at if at else len(self._held))
 
     def skip(self, mark: bytes) -> None:
-        """Pass over a mark at the start of the file."""
+        """Skip a mark at the start of the file."""
         self._fill(len(mark))
         if self._held.startswith(mark):
             self.take(len(mark))
@@ -165,15 +166,15 @@ class Blocks:
             piece = self._stream.read(room) if room else b""
             if not piece and room and self._until is not None:
                 raise SourceChanged(
-                    f"{self._what}: it ends at byte {self.offset + len(self._held):,}, and the scan began when it had "
-                    f"{self._until:,} or more: it was shortened; put the file back, or scan it under a new batch name"
+                    f"{self._what}: it ends at byte {self.offset + len(self._held):,}, but had {self._until:,} or more "
+                    "when the scan began: it was shortened; put the file back, or scan it under a new batch name"
                 )
             self._held += piece
             self._ended = not piece
 
     def _last_line_end(self, lo: int, hi: int) -> int:
-        """Return where the last line ends that ends between these; 0 for nowhere. A CR alone ends a line, too, but one
-        that is the last byte that was read may have its LF to come."""
+        """Return the end of the last line that ends between these; 0 if there is none. A CR alone also ends a line, but
+        if it is the last byte that was read, its LF may follow."""
         at = self._held.rfind(b"\n", lo, hi) + 1
         if at or not self._lone_cr:
             return at
@@ -191,13 +192,14 @@ def count_lines(data: bytes) -> int:
 SAMPLES = 5
 SAMPLE_BYTES = 4096
 PLACES = 256
-"""Places, evenly over the file, that share one digest."""
+"""Positions, evenly over the file, that share one digest."""
 HEADS, SMALL_BYTES = 16, 1 << 20
-"""Beginnings of a small file of which each has a digest, and what is small: so it is seen in which part it changed."""
+"""The number of beginnings of a small file that each have a digest, and the limit of a small file: they show in which
+part it changed."""
 
 
 def identity_of(path: Path) -> dict[str, Any]:
-    """Return the size, and from where to where it was looked at, with a digest."""
+    """Return the size, and the stretches that were read, each with a digest."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         samples = [[at, *_digest(stream, at, min(SAMPLE_BYTES, size - at))] for at in _starts(size, SAMPLES)]
@@ -205,14 +207,14 @@ def identity_of(path: Path) -> dict[str, Any]:
 
 
 def identity_difference(path: Path, before: dict[str, Any]) -> str | None:
-    """Return what is another than before, in words; None if nothing is, or if bytes were only appended."""
+    """Return what has changed, in words; None if nothing has, or if bytes were only appended."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         if size < before["size"]:
-            return f"it has {size:,} bytes, and had {before['size']:,}: it was shortened"
+            return f"it has {size:,} bytes, but had {before['size']:,}: it was shortened"
         for at, count, digest in before["samples"]:
             if _digest(stream, at, count) != [count, digest]:
-                return f"the bytes {at:,} to {at + count:,} of it are not what they were: it was rewritten"
+                return f"its bytes {at:,} to {at + count:,} are not what they were: it was rewritten"
         if "places" in before and _overall(stream, before["size"]) != before["places"]:
             return f"somewhere in its first {before['size']:,} bytes it is not what it was: it was rewritten"
     return None
@@ -221,8 +223,8 @@ def identity_difference(path: Path, before: dict[str, Any]) -> str | None:
 def identity_difference_beside(
     path: Path, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]
 ) -> str | None:
-    """Return what is another than before outside of some stretches of bytes, in words: samples tell that lie wholly
-    outside, and of a small file what is before the first of them."""
+    """Return what has changed outside of some stretches of bytes, in words: found by samples that are entirely outside,
+    and for a small file by the part before the first stretch."""
     least = min(lo for lo, _ in open_bytes)
     with path.open("rb") as stream:
         for upto, digest in before.get("heads", ()):
@@ -231,25 +233,25 @@ def identity_difference_beside(
         for at, count, digest in before["samples"]:
             beside = all(at + count <= lo or (hi is not None and hi <= at) for lo, hi in open_bytes)
             if beside and _digest(stream, at, count) != [count, digest]:
-                return f"the bytes {at:,} to {at + count:,} of it are not what they were"
+                return f"its bytes {at:,} to {at + count:,} are not what they were"
     return None
 
 
 def _starts(size: int, count: int) -> list[int]:
-    """So many places, evenly over the file, or as many as it has."""
+    """Return so many positions, evenly over the file, or as many as it has."""
     most = max(0, size - SAMPLE_BYTES)
     count = min(count, max(2, -(-size // SAMPLE_BYTES)))
     return sorted({most * part // (count - 1) for part in range(count)})
 
 
 def _heads(stream: IO[bytes], size: int) -> list[list[Any]]:
-    """Digests of beginnings of a small file, of different lengths; nothing of a large one."""
+    """Return digests of beginnings of a small file, of different lengths; none for a large one."""
     lengths = sorted({size * part // HEADS for part in range(1, HEADS)} - {0}) if size <= SMALL_BYTES else []
     return [_digest(stream, 0, length) for length in lengths]
 
 
 def _overall(stream: IO[bytes], size: int) -> str:
-    """Return one digest over many places of the first so many bytes."""
+    """Return one digest over many positions of the first so many bytes."""
     found = hashlib.sha256()
     for at in _starts(size, PLACES):
         stream.seek(at)

@@ -1,4 +1,4 @@
-"""Cursors into files: a byte and how many rows after it, or the number of a row where a file cannot be sought."""
+"""Cursors into files: a byte and the number of rows after it, or the number of a row if the file cannot be sought."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -30,8 +30,8 @@ class BytePage:
         self._start, self._end, self._first, self._count = start, end, first, len(rows)
 
     def after(self, count: int) -> Cursor:
-        """Return where the block begins, and how many of its rows were passed; after the last, where the next
-        begins."""
+        """Return the beginning of the block and how many of its rows were passed; after the last row, the beginning of
+        the next block."""
         if count == self._count and self._end is not None:
             return Cursor("byte", self._end, 0)
         return Cursor("byte", self._start, self._first + count)
@@ -55,25 +55,25 @@ def place_of(at: Cursor | None, kind: str, what: str) -> tuple[int, int]:
     if at.kind != kind or not _is_count(value) or not _is_count(rows):
         raise UsageError(
             f"{what}: it is read by {'a byte and rows after it' if kind == 'byte' else 'the number of the row'}; "
-            f"the cursor {at} is of another source, or damaged"
+            f"the cursor {at} belongs to another source, or is damaged"
         )
     return value, rows
 
 
 def seek_row(stream: IO[bytes], offset: int, first: int, what: str) -> None:
-    """Go to where a row begins; refuse a place that is not the first row's, and that no line ends before."""
+    """Seek to the beginning of a row; refuse a position that is neither the first row nor after the end of a line."""
     size = stream.seek(0, 2)
     if offset > size:
         raise SourceChanged(
-            f"{what}: it has {size:,} bytes, and the scan was at byte {offset:,}: it was shortened; put the file back, "
+            f"{what}: it has {size:,} bytes, but the scan was at byte {offset:,}: it was shortened; put the file back, "
             "or scan it under a new batch name"
         )
     stream.seek(max(0, offset - 1))
     if first < offset < size and stream.read(1) not in b"\r\n":
         raise SourceChanged(
             f"{what}: no line ends before byte {offset:,}, where the scan was: its cursor was set into the middle "
-            "of a line, or the file was rewritten, or its last line was written on. Reset it to a cursor that "
-            "`holdfast cursor show NAME --history` tells, put the file back, or scan it under a new batch name"
+            "of a line, or the file was rewritten, or its last line was continued. Reset it to a cursor that "
+            "`holdfast cursor show NAME --history` lists, put the file back, or scan it under a new batch name"
         )
     stream.seek(offset)
 
@@ -84,7 +84,7 @@ def _is_count(value: Any) -> bool:
 
 PASS_BYTES = 1 << 20
 SHARE = 16
-"""How many blocks of the pass a range has at least, where it is long enough."""
+"""How many blocks of the pass a partition has at least, if it is long enough."""
 
 
 class Search(NamedTuple):
@@ -93,15 +93,15 @@ class Search(NamedTuple):
     at: int
     """The byte: a row ends before it."""
     done: int = 0
-    """Of the places that are wanted, how many are behind it."""
+    """How many of the wanted positions are behind it."""
     found: tuple[int, ...] = ()
 
 
 def borders_between(stream: IO[bytes], is_whole: Callable[[bytes, bool], bool], first: int, size: int, parts: int,
             *, longest: int, lone_cr: bool, so_far: Search | None = None,
             tell: Callable[[Search], None] | None = None) -> list[int]:  # fmt: skip
-    """Up to so many borders less one, in order, each where a row ends and another begins. A pass that was broken off
-    resumes where it was."""
+    """Return up to so many borders less one, in order, each where a row ends and another begins. A pass that was
+    interrupted resumes where it was."""
     wanted = [first + (size - first) * part // parts for part in range(1, parts)]
     if not wanted:
         return []
@@ -121,7 +121,7 @@ def borders_between(stream: IO[bytes], is_whole: Callable[[bytes, bool], bool], 
 
 
 def _pass_over(blocks: Blocks, is_whole: Callable[[bytes, bool], bool]) -> None:
-    """Go over a block that ends where a row ends."""
+    """Move past a block that ends where a row ends."""
     beyond = 0
     try:
         while block := blocks.peek(beyond):
@@ -130,25 +130,25 @@ def _pass_over(blocks: Blocks, is_whole: Callable[[bytes, bool], bool]) -> None:
                 return
             beyond = len(block.data)
     except LineTooLongError:
-        blocks.pass_over_line()  # whoever reads it says what is wrong with it
+        blocks.pass_over_line()  # the reader reports what is wrong with it
 
 
 LINE_BYTES = 2 * PAYLOAD_BYTES
-"""No payload could be as long as a longer line."""
+"""A line longer than this cannot become a payload."""
 
 
 class Parser(Protocol):
-    """Makes rows of blocks."""
+    """A parser that makes rows of blocks."""
 
     trouble: UsageError | None
-    """What the rest cannot be read for; raised once the rows before it were handed out."""
+    """Why the rest cannot be read; raised once the rows before it were delivered."""
 
     taken: int
-    """How many bytes of the last block were understood: all, but for trouble."""
+    """How many bytes of the last block were parsed: all, except after an error."""
     first_line: int
-    """The number of the line that the first row begins with."""
+    """The number of the line at which the first row begins."""
     flawed: bool
-    """Whether there may be malformed ones among the rows of the last block."""
+    """Whether there may be malformed rows in the last block."""
 
     def parse(self, data: bytes, at_end: bool, place: "RowPlace") -> list[Any] | None:
         """Return the rows of a block; None if it ends within one."""
@@ -159,11 +159,11 @@ class Parser(Protocol):
         ...
 
     def ends(self, data: bytes) -> list[int]:
-        """Return where each row of a block ends; a row that goes on beyond it is left out."""
+        """Return where each row of a block ends; a row that continues beyond it is left out."""
         ...
 
     def overlong(self, head: bytes, place: "RowPlace") -> Any:
-        """Return what to hand out for a line beyond the limit, of which this is the beginning; or it raises."""
+        """Return the value for a line beyond the limit, of which this is the beginning; or raise."""
         ...
 
 
@@ -191,7 +191,7 @@ class LineFile:
 
     @property
     def can_be_sought(self) -> bool:
-        """Whether its cursor is a byte, and it can be read in ranges."""
+        """Whether its cursor is a byte, and it can be read in partitions."""
         return not is_packed(self.path) and has_byte_lines(self.encoding) and not is_pipe(self.path)
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[Page]:
@@ -213,9 +213,10 @@ class LineFile:
     def split_on(
         self, parts: int, before: dict[str, Any] | None, tell: Callable[[dict[str, Any]], None]
     ) -> Sequence[Span]:
-        """Return the same, from where another pass over the same file was broken off; how far it has come is told."""
+        """Return the same, from where another pass over the same file was interrupted; `tell` is called with its
+        progress."""
         if not self.can_be_sought:
-            why = "it cannot be sought; unpack it, or save it as UTF-8"
+            why = "it cannot be read from the middle; unpack it, or save it as UTF-8"
             return one_range(self, parts, why, None if is_pipe(self.path) else self.identity())
         resumes = before is not None and before["parts"] == parts and self.changed(before["identity"]) is None
         known = before["identity"] if before is not None and resumes else self.identity()
@@ -242,7 +243,7 @@ class LineFile:
             return streams.identity_difference(self.path, before)
 
     def lines_after(self, after: Cursor | None, count: int) -> str:
-        """Return which lines the next rows after a cursor are, in words; the file alone where that cannot be told."""
+        """Return the lines of the next rows after a cursor, in words; only the file if that is not known."""
         found: tuple[int, int] | None = None
         if self.can_be_sought:
             with suppress(HoldfastError, OSError, ValueError):
@@ -253,7 +254,7 @@ class LineFile:
         return f"line {first:,} of {self.path}" if first == last else f"lines {first:,} to {last:,} of {self.path}"
 
     def _lines_after(self, start: tuple[int, int], count: int) -> tuple[int, int] | None:
-        """Return the first and the last line of some rows; None where there are fewer."""
+        """Return the first and the last line of some rows; None if there are fewer."""
         found = self._stretch(start, count)
         if found is None:
             return None
@@ -262,7 +263,7 @@ class LineFile:
         return first, max(first, lines.at(end) - has_end)
 
     def byte_after(self, after: Cursor | None) -> int:
-        """Return where the next row after a cursor begins in the file as it is now; where that cannot be told, a byte
+        """Return the byte at which the next row after a cursor begins in the present file; if that is not known, a byte
         before it."""
         start = place_of(after, "byte", self._what)
         with suppress(HoldfastError, OSError, ValueError):
@@ -271,7 +272,7 @@ class LineFile:
         return start[0]
 
     def _stretch(self, start: tuple[int, int], count: int) -> tuple[int, int, bool] | None:
-        """Return where some rows begin, where they end, and whether the last has a line end; None where there are
+        """Return where some rows begin, where they end, and whether the last has a line end; None if there are
         fewer."""
         begin = None
         with self._opened() as (stream, parser, blocks):
@@ -291,8 +292,7 @@ class LineFile:
         return None
 
     def changed_beside(self, before: dict[str, Any], open_bytes: Sequence[tuple[int, int | None]]) -> str | None:
-        """Return what is another than before outside of some stretches of bytes, as far as it was looked at; None if
-        nothing is."""
+        """Return what has changed outside of some stretches of bytes, as far as it was sampled; None if nothing has."""
         with told(self._what):
             return streams.identity_difference_beside(self.path, before, open_bytes)
 
@@ -301,14 +301,14 @@ class LineFile:
         return
 
     def _begin(self, blocks: Blocks) -> Parser:
-        """Pass over what stands before the first row, and make what reads the rest."""
+        """Skip everything before the first row, and return the parser for the rest."""
         raise NotImplementedError
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[IO[bytes], Parser, Blocks]]:
-        """The file, what reads its rows, and the blocks from the first row on."""
+        """Yield the file, its parser, and the blocks from the first row on."""
         with lines_of(self.path, self.encoding, self._what) as stream:
             blocks = self._blocks(stream, 0, None)
             yield stream, self._begin(blocks), blocks
@@ -318,7 +318,7 @@ class LineFile:
 
     def _by_byte(self, stream: IO[bytes], parser: Parser, first: int, start: tuple[int, int],
                  stop: tuple[int, int] | None) -> Iterator[Page]:  # fmt: skip
-        """Up to a byte, and then the rows after it that are meant, too."""
+        """Yield the rows up to a byte, and then the rows after it that belong to the cursor."""
         lines = LineNumbers(self.path, self.lone_cr)
         (offset, passed), (end, more) = max(start, (first, 0)), (None, 0) if stop is None else stop
         if end is None or offset < end:
@@ -332,7 +332,7 @@ class LineFile:
                     "was shortened; put the file back, or scan it under a new batch name"
                 )
             offset = 0 if end is None else end
-        elif more and offset > end:  # the two cursors are of readers with other blocks: count what lies between
+        elif more and offset > end:  # the two cursors come from readers with other blocks: count the rows between
             more -= sum(len(found) for found, *_ in self._between(stream, parser, lines, first, end, offset))
         if more <= passed:
             return
@@ -357,13 +357,12 @@ class LineFile:
             if stop is not None and first >= stop:
                 return
         if first < start:
-            raise SourceChanged(f"{self._what}: it has {first:,} rows, and the scan was at row {start:,}: put it back")
+            raise SourceChanged(f"{self._what}: it has {first:,} rows, but the scan was at row {start:,}: put it back")
 
     def _parsed(
         self, blocks: Blocks, parser: Parser, lines: "LineNumbers"
     ) -> Iterator[tuple[list[Any], int, int, bytes]]:
-        """Yield rows, from which byte to which they stand, and those bytes; none of a line that is too long to be
-        kept."""
+        """Yield rows, their first and last byte, and those bytes; no bytes for a line that is too long to be kept."""
         beyond = 0
         while True:
             at = blocks.offset
@@ -389,23 +388,23 @@ class LineFile:
 
 
 class RowPlace(NamedTuple):
-    """Where a block begins."""
+    """The beginning of a block."""
 
     lines: "LineNumbers"
     offset: int
 
     @property
     def line(self) -> int:
-        """The number of its first line; counted when somebody asks."""
+        """The number of its first line; counted when needed."""
         return self.lines.at(self.offset)
 
     def byte(self, within: int) -> int | None:
-        """Return where something in it begins in the file; None where nobody can go there."""
+        """Return where something in it begins in the file; None if the file cannot be sought."""
         return self.offset + within if self.lines.can_be_sought else None
 
 
 class LineNumbers:
-    """The number of the line at a byte. Where the file can be read twice, lines are counted when somebody asks."""
+    """The number of the line at a byte. If the file can be read twice, lines are counted when needed."""
 
     def __init__(self, path: Path | None, lone_cr: bool, line: int = 1) -> None:
         self._path, self._lone_cr = path, lone_cr
@@ -426,7 +425,7 @@ class LineNumbers:
         return self._path is not None
 
     def passed(self, data: bytes) -> None:
-        """These bytes were read, one after the other, where they cannot be read again."""
+        """Count the lines of bytes that were read in sequence and cannot be read again."""
         if self._path is None:
             self._line += count_lines(data) if self._lone_cr else data.count(b"\n")
 

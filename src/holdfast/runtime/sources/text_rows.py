@@ -1,7 +1,7 @@
-"""From a block of CSV text to dictionaries: the quick way for what is as it should be, the careful way for the rest.
+"""From blocks of CSV and JSON text to rows: a quick way for valid text, a careful way for the rest.
 
-Whether a block ends where a row ends is decided by the state machine of Python's csv module and by nothing else: in its
-strict mode it says when the text ends within quotes.
+Only the state machine of Python's csv module decides whether a block ends where a row ends: in its strict mode it
+reports that the text ends within quotes.
 """
 
 import codecs
@@ -27,11 +27,11 @@ Rows = list[dict[str, str] | Malformed]
 
 WITHIN_QUOTES = "unexpected end"
 MOST_NAMES = 200
-"""With more columns, rows are made by the general way."""
+"""With more columns, rows are made in the general way."""
 
 
 class RowParser:
-    """Reads the blocks of one file."""
+    """The parser for the blocks of one CSV file."""
 
     def __init__(self, dialect: dict[str, Any], encoding: str, what: str, name: str) -> None:
         self._dialect, self._encoding, self._what, self._name = dialect, encoding, what, name
@@ -41,8 +41,8 @@ class RowParser:
         self.first_line = 1
         self.flawed = False
         self.taken = 0
-        """How many bytes of the block were understood."""
-        # The limit is the process's; it is only ever raised, so that other users of the module lose nothing.
+        """How many bytes of the block were parsed."""
+        # The limit belongs to the process; it is only raised, so that other users of the module lose nothing.
         csv.field_size_limit(max(csv.field_size_limit(), PAYLOAD_BYTES))
 
     def name_columns(self, names: Iterable[str]) -> None:
@@ -54,11 +54,11 @@ class RowParser:
         raise self.too_long(head, place.line)
 
     def too_long(self, head: bytes, line: int) -> UsageError:
-        return UsageError(f"{self._what}, line {line}: it has more than {len(head):,} bytes: is this a CSV file?")
+        return UsageError(f"{self._what}, line {line}: the line has more than {len(head):,} bytes: is this a CSV file?")
 
     def header(self, data: bytes, at_end: bool, line: int) -> list[str] | None:
-        """Return the first row that is not blank, checked; None if there is none yet, and `taken` says how far it
-        looked."""
+        """Return the first row that is not blank, checked; None if there is none yet; `taken` is how far it was
+        searched."""
         careful = _Careful(data, self._dialect, self._encoding)
         for row in careful:
             at = f"{self._what}, line {line + careful.first}"
@@ -91,14 +91,14 @@ class RowParser:
                 rows: Rows = self._make(self._lists(text))
                 return rows
             except ValueError:
-                pass  # a row is not as wide as the header
+                pass  # a row does not have as many fields as the header
             except csv.Error as error:
                 if WITHIN_QUOTES in str(error) and not at_end:
                     return None
         return self._carefully(data, at_end, place)
 
     def ends(self, data: bytes) -> list[int]:
-        """Return where each row ends; one that goes on beyond the block is left out."""
+        """Return where each row ends; a row that continues beyond the block is left out."""
         careful = _Careful(data, self._dialect, self._encoding)
         return [careful.taken for row in careful if not careful.is_open and (row or careful.fault() is not None)]
 
@@ -119,8 +119,8 @@ class RowParser:
                     return False
 
     def _lists(self, text: str) -> Iterator[list[str]]:
-        """Yield the rows as lists. Without a quote in the text, a row is a line and a field what stands between
-        delimiters: then `split` does in a third of the time what the csv module does."""
+        """Yield the rows as lists. Without a quote in the text, a row is a line and a field is the text between
+        delimiters: then `split` takes a third of the time of the csv module."""
         plain = len(text) <= PAYLOAD_BYTES and (self._quote is None or self._quote not in text)
         if plain and "\r" in text:
             plain = text.count("\r") == text.count("\r\n")
@@ -130,7 +130,7 @@ class RowParser:
         return filter(None, csv.reader(io.StringIO(text, newline=""), **self._dialect))
 
     def _carefully(self, data: bytes, at_end: bool, place: RowPlace) -> Rows | None:
-        """Row by row; what is no row is told with its place."""
+        """Return the rows, parsed one by one; a malformed row has its position."""
         self.flawed = True
         rows: Rows = []
         careful = _Careful(data, self._dialect, self._encoding)
@@ -154,14 +154,14 @@ class RowParser:
         return rows
 
     def _never_closed(self, careful: "_Careful") -> bool:
-        """Return a row that ran to the end, or to the limit, has swallowed others: nobody can tell which lines were
-        rows."""
+        """Return whether a quote was never closed: a row that ran to the end or to the limit has swallowed others, and
+        it is not known which lines were rows."""
         return careful.ran_on and len(careful.of_row) > 1
 
     def _swallowed(self, careful: "_Careful", line: int) -> UsageError:
         return UsageError(
             f"{self._what}, line {line + careful.first}: a quote is opened and not closed in {len(careful.of_row):,} "
-            "lines: close it, or give quotechar=None if quotes are ordinary characters"
+            "lines: close it, or pass quotechar=None if quotes are ordinary characters"
         )
 
     def _malformed(self, careful: "_Careful", why: str, place: RowPlace) -> Malformed:
@@ -170,7 +170,7 @@ class RowParser:
 
 
 class _Careful:
-    """The rows of a block one by one: each a list, or the error that the csv module made of it."""
+    """The rows of a block one by one: each a list, or the error of the csv module."""
 
     def __init__(self, data: bytes, dialect: dict[str, Any], encoding: str) -> None:
         self._lines = data.splitlines(keepends=True)
@@ -178,22 +178,22 @@ class _Careful:
         self._reader = csv.reader(self._texts(), **dialect)
         self._at = 0
         self.first = 0
-        """The line that the row at hand begins with, from 0."""
+        """The line at which the current row begins, from 0."""
         self.taken = 0
-        """The bytes up to the end of the row at hand."""
+        """The bytes up to the end of the current row."""
         self.ran_on = False
-        """Whether the row at hand went on to the end of the data, or to the limit of a field."""
+        """Whether the current row continued to the end of the data, or to the limit of a field."""
         self.is_open = False
         """Whether it ends within quotes, because the data does."""
 
     @property
     def began(self) -> int:
-        """The byte that the row at hand begins with."""
+        """The byte at which the current row begins."""
         return self.taken - sum(map(len, self.of_row))
 
     @property
     def of_row(self) -> list[bytes]:
-        """The lines of the row at hand."""
+        """The lines of the current row."""
         return self._lines[self.first : self._at]
 
     def __iter__(self) -> Iterator[list[str] | csv.Error]:
@@ -211,7 +211,7 @@ class _Careful:
             yield row
 
     def fault(self) -> str | None:
-        """Return what is wrong with the characters of the row at hand. NUL is legal text, but in a file it is a sign of
+        """Return what is wrong with the characters of the current row. NUL is legal text, but in a file it is a sign of
         lost data."""
         for line in self.of_row:
             if b"\0" in line:
@@ -229,7 +229,7 @@ class _Careful:
 
 
 def check_names(names: list[str], at: str) -> None:
-    """Refuse column names that are none, or that two columns share."""
+    """Refuse missing column names, and names that two columns share."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UsageError(f"{at}: the column names {', '.join(map(repr, twice))} occur twice: give each column its own")
@@ -238,11 +238,12 @@ def check_names(names: list[str], at: str) -> None:
 
 
 def _maker(names: list[str]) -> Callable[[Iterator[list[str]]], Any]:
-    """Return what makes dictionaries of lists, all at once; it raises ValueError for a list that is not as long as the
-    names.
+    """Return the function that makes dictionaries of lists, all at once; it raises ValueError for a list that is not as
+    long as the names.
 
-    A comprehension that unpacks each list is twice as fast as `dict(zip(…))`. Its code is written here, as the standard
-    library does it for named tuples: it depends on the number of columns alone, their names are handed over as values.
+    A comprehension that unpacks each list is twice as fast as `dict(zip(…))`. Its program code is generated, as the
+    standard library does for named tuples: it depends only on the number of columns, and the names are passed as
+    values.
     """
     if len(names) > MOST_NAMES:
         return lambda rows: [dict(zip(names, row, strict=True)) for row in rows]
@@ -250,7 +251,7 @@ def _maker(names: list[str]) -> Callable[[Iterator[list[str]]], Any]:
     pairs = ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True))
     code = f"def made({', '.join(keys)}):\n return lambda rows: [{{{pairs}}} for {', '.join(values)}, in rows]"
     space: dict[str, Any] = {}
-    exec(code, space)  # noqa: S102 - nothing in it comes from outside but a number
+    exec(code, space)  # noqa: S102 - only a number comes from outside
     made: Callable[[Iterator[list[str]]], Any] = space["made"](*names)
     return made
 
@@ -303,7 +304,7 @@ class Csv(LineFile):
                 raise parser.too_long(long.head, line) from None
             if block is None:
                 raise UsageError(
-                    f"{self._what}: the file is empty: begin it with a row of column names, or give fields="
+                    f"{self._what}: the file is empty: begin it with a row of column names, or pass fields="
                 )
             names = parser.header(block.data, block.at_end, line)
             beyond = 0 if parser.taken else len(block.data)
@@ -325,7 +326,7 @@ class Csv(LineFile):
         except (TypeError, ValueError, LookupError) as error:
             raise UsageError(f"{self._what}: {error}") from None
         if self.delimiter in "\r\n":
-            raise UsageError(f"{self._what}: delimiter={self.delimiter!r} is where a line ends")
+            raise UsageError(f"{self._what}: delimiter={self.delimiter!r} ends a line: pass another character")
         if self.fields is not None:
             check_names(list(self.fields), f"{self._what}: fields={list(self.fields)!r}")
 
@@ -349,7 +350,7 @@ class JsonLines(LineFile):
 
 
 class ValueParser:
-    """Reads blocks of lines; a line that is no JSON is told with its place."""
+    """The parser for blocks of lines; a line that is not valid JSON has its position."""
 
     trouble: UsageError | None = None
     first_line = 1
@@ -361,14 +362,14 @@ class ValueParser:
         self._decode = msgspec.json.Decoder().decode
 
     def parse(self, data: bytes, at_end: bool, place: RowPlace) -> list[Any]:
-        """Return the values of a block: all at once where nothing is wrong with any."""
+        """Return the values of a block: all at once if all are valid."""
         self.taken, self.flawed = len(data), False
         lines = data.split(b"\n")
         if len(data) <= text_file.LINE_BYTES:
             try:
                 return list(map(self._decode, filter(None, lines)))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # a line that is blank, or wrong
+                pass  # a line is blank, or invalid
         self.flawed = True
         starts = accumulate((len(line) + 1 for line in lines), initial=0)
         each = enumerate(zip(lines, starts, strict=False))
@@ -385,7 +386,7 @@ class ValueParser:
         return True
 
     def overlong(self, head: bytes, place: RowPlace, number: int = 0, start: int = 0) -> Malformed:
-        """Return its beginning."""
+        """Return the beginning of the line."""
         self.flawed = True
         why = f"has more than {text_file.LINE_BYTES:,} bytes; this is its beginning"
         return self._malformed(head[:PREVIEW_BYTES], why, place.line + number, place.byte(start))

@@ -1,4 +1,4 @@
-"""Recorded outputs, in the store or in the files of a sink: their bytes, and whether they still hold."""
+"""Recorded outputs, in the store or in the files of a sink: their bytes, and whether they are still valid."""
 
 import errno
 import threading
@@ -25,7 +25,8 @@ from holdfast.stores.base import Store
 
 
 def sinks_of(batch: Batch) -> dict[int, Files]:
-    """Return the file sinks of a batch by stage, as it remembers them; relative paths begin at the current folder."""
+    """Return the file sinks of a batch by stage, from its stored definition; relative paths start at the current
+    folder."""
     stages = canonical.decode(batch.definition)["stages"]
     sinks = [stage.get("sink") if isinstance(stage, dict) else None for stage in stages]
     return {
@@ -36,8 +37,8 @@ def sinks_of(batch: Batch) -> dict[int, Files]:
 
 
 def value_of(stage: Stage, output: Output, batch: str, item: StoredItem) -> Any:
-    """Return a recorded output as what its stage returned. Raises Refused where it is not valid any more, SinkError
-    where its file is gone or damaged."""
+    """Return the value of a recorded output, as its stage returned it. Raises Refused if it is no longer valid,
+    SinkError if its file is gone or damaged."""
     if output.file is not None and stage.sink is not None:
         data = stage.sink.read(Evidence.decode(output.file))
     else:
@@ -50,30 +51,31 @@ def value_of(stage: Stage, output: Output, batch: str, item: StoredItem) -> Any:
         again = command("reset", batch, canonical.key_text(item.key), "--reason …")
         raise Refused(
             f"the output of item {item.key!r} of batch {batch!r} does not fit what stage {stage.name!r} returns: "
-            f"{error}; {why}. Correct the annotation, or have it made again: `{again}`, then run the batch"
+            f"{error}; {why}. Correct the annotation, or have the output made again: `{again}`, then run the batch"
         ) from None
 
 
 class OutputReader:
-    """Reads outputs, wherever they are. Paths of files begin at the current folder, as they did in the run."""
+    """A reader of outputs in the store and in files. Relative paths start at the current folder, as they did in the
+    run."""
 
     def __init__(self, sinks: Mapping[int, Sink]) -> None:
         self._sinks = sinks
 
     def read(self, output: Output) -> bytes:
-        """Return the JSON bytes of an output. Raise `SinkError` where they are gone or others, `OSError` where the disk
-        gave no answer."""
+        """Return the JSON bytes of an output. Raises `SinkError` if they are gone or changed, `OSError` if the disk
+        failed."""
         if output.file is None or output.data:
             if output.data is None:
                 raise SinkError("the store has lost its bytes")
             return output.data
         sink, evidence = self._sinks.get(output.stage), Evidence.decode(output.file)
         if sink is None:
-            raise SinkError(f"{evidence.final}: the pipeline has no file sink at this stage any more")
+            raise SinkError(f"{evidence.final}: the pipeline no longer has a file sink at this stage")
         return sink.read(evidence)
 
     def location(self, output: Output) -> str | None:
-        """Return the path of the file that holds an output; None where the store does."""
+        """Return the path of the file that holds an output; None if the store holds it."""
         return None if output.file is None else Evidence.decode(output.file).final
 
 
@@ -88,11 +90,11 @@ class Findings:
         self.count = 0
         self.listed: list[Finding] = []
         self._named = array("Q")
-        """Which outputs they are about, in order: few bytes for each."""
+        """The outputs that they are about, sorted and compact."""
 
     def add(self, key: Key, n: int, stage: int, why: str) -> None:
-        """Note that the output of a stage could not be verified: its item stays as it is. Who comes to it again at the
-        end of a run adds nothing."""
+        """Add an output that could not be verified; its item stays as it is. Adding it again at the end of a run does
+        nothing."""
         output = n * STAGES + stage
         at = bisect_left(self._named, output)
         if at < len(self._named) and self._named[at] == output:
@@ -103,7 +105,7 @@ class Findings:
             self.listed.append(Finding(what=What.UNVERIFIED, why=why, n=n, key=key, stage=stage))
 
     def warnings(self) -> list[str]:
-        """Return what a person reads about them."""
+        """Return the warnings of a report."""
         lines = [
             f"item {f.key!r}, stage {self.stages[f.stage or 0]!r} could not be verified: {f.why}"
             for f in self.listed[:WARNED]
@@ -113,11 +115,11 @@ class Findings:
 
 
 IN_THE_WAY = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
-"""What a person has to put right at one file, while the disk itself is fine."""
+"""Errors that a person must fix at one file, while the disk itself is fine."""
 
 
 class RecordedItem:
-    """What is recorded of one item, read from the store as far as it is needed."""
+    """The record of one item, read from the store as needed."""
 
     def __init__(
         self, store: Store | None, batch: BatchId, item: Item, fence: int, *, outputs: Iterable[Output] = (),
@@ -128,11 +130,11 @@ class RecordedItem:
         self.outputs = {output.stage: output for output in outputs}
         self._payload = payload
         self._whole = whole
-        """All of its outputs are at hand."""
+        """True if all of its outputs are loaded."""
 
     @classmethod
     def of(cls, item: StoredItem, outputs: Iterable[Output], *, fence: int = 0) -> "RecordedItem":
-        """Return an item with all that is recorded of it at hand."""
+        """Return an item with its whole record loaded."""
         held = Item(item.n, item.key, item.salt, b"", item.place, False)
         return cls(None, BatchId(0), held, fence, outputs=outputs, payload=item.payload, whole=True)
 
@@ -153,8 +155,8 @@ class RecordedItem:
 
 
 class OutputInspector:
-    """Answers whether recorded outputs still hold, for whoever asks: a run, its plan, a reconciliation, an audit, a
-    recovery. Without the stages of a pipeline, by what its batch remembers, it cannot ask verifiers."""
+    """The check whether recorded outputs are still valid, for a run, its plan, a reconciliation, an audit or a
+    recovery. Without the stages of a pipeline it uses the stored definition of the batch, and cannot ask verifiers."""
 
     def __init__(
         self, stages: Sequence[Stage] = (), *, batch: str, pipeline: str = "", names: Sequence[str] = (),
@@ -164,9 +166,9 @@ class OutputInspector:
         self.pipeline = pipeline
         self.batch = batch
         self.publishes = publishes
-        """Whether outputs that were never published get their final names on the way."""
+        """True if outputs that were never published get their final names during the check."""
         self._knows_inputs = knows_inputs
-        """Whether it is on record what outputs were made from: else a verifier that wants to see it is not asked."""
+        """True if the inputs of outputs are recorded: if not, a verifier that needs the item is not asked."""
         self._names = names or [stage.name for stage in stages]
         self._sinks = sinks if sinks is not None else sinks_among(stages)
         self._reader = OutputReader(self._sinks)
@@ -176,13 +178,14 @@ class OutputInspector:
         self.asker.close()
 
     def before_going_on(self, past: RecordedItem, seen: list[Inspection]) -> Decision:
-        """Return whether a pending item may go on: asked from its stage downward, until something holds."""
+        """Return whether a pending item may continue: outputs are checked from its stage downward, until one is
+        valid."""
         while (stage := next_to_ask(past.place.stage, seen)) is not None:
             seen.append(self.inspect(past, stage, Depth.QUICK, asks=True))
         return decide(seen)
 
     def look_over(self, past: RecordedItem, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
-        """Return every recorded output of an item; `full` reads all of it and asks verifiers, `digests` are the
+        """Check every recorded output of an item; `full` reads all bytes and asks verifiers, `digests` are the
         journal's."""
         depth = Depth.VERIFIED if full else Depth.QUICK
         seen = [
@@ -192,8 +195,8 @@ class OutputInspector:
         return decide([*seen, *self._gaps(past, seen)])
 
     def _gaps(self, past: RecordedItem, seen: Sequence[Inspection]) -> list[Inspection]:
-        """Return what is missing below an output that does not hold: an item that was recovered from a file, or
-        resolved by hand, has no outputs of the stages before. It goes back to where its input is."""
+        """Return the missing outputs below one that is not valid: an item that was recovered from a file, or resolved
+        by hand, has no outputs of the stages before. It goes back to the stage whose input exists."""
         lowest = min((each.stage for each in seen if each.verdict is Verdict.FAILS), default=0)
         below = takewhile(lambda stage: past.output(stage) is None, reversed(range(lowest)))
         return [self._fails(stage, "it was never recorded") for stage in below]
@@ -201,7 +204,7 @@ class OutputInspector:
     def inspect(
         self, past: RecordedItem, stage: int, depth: Depth, *, digest: bytes | None = None, asks: bool = False
     ) -> Inspection:
-        """Return whether one output holds. `digest` is the journal's; `asks` has its verifier asked."""
+        """Check one output. `digest` is the journal's; with `asks`, its verifier is asked."""
         output = past.output(stage)
         if output is None:
             return self._fails(stage, "it is gone")
@@ -217,12 +220,12 @@ class OutputInspector:
         except OSError as error:
             if error.errno not in IN_THE_WAY:
                 raise
-            return Inspection(stage, Verdict.UNKNOWN, f"it cannot be read: {error}; see to the file, then run again",
+            return Inspection(stage, Verdict.UNKNOWN, f"it cannot be read: {error}; fix the file, then run again",
                         SinkTrouble(f"the output of stage {self._names[stage]!r} for item {past.key!r} cannot be "
                                     f"read: {error}"), reason=f"it cannot be read: {error}")  # fmt: skip
 
     def is_there(self, output: Output) -> bool:
-        """Return whether a quick look confirms that the file of an output is there, where it is in one."""
+        """Return whether a quick check confirms that the file of an output is there; True if the store holds it."""
         sink = self._sinks.get(output.stage)
         if output.file is None or sink is None:
             return True
@@ -235,24 +238,24 @@ class OutputInspector:
     def content(
         self, past: RecordedItem, stage: int, data: bytes, depth: Depth, digest: bytes | None = None
     ) -> Inspection | None:
-        """Return what is wrong with the bytes of an output, wherever they are; None where nothing is. Raise `Invalid`
-        where they do not fit what the stage returns."""
+        """Return the flaw in the bytes of an output, or None. Raises `Invalid` if they do not fit what the stage
+        returns."""
         if digest is not None and canonical.digest(past.salt, data) != digest:
             return self._fails(stage, OTHER)
         return self._asked(past, stage, data) if depth is Depth.VERIFIED else None
 
     def input_of(self, past: RecordedItem, stage: int) -> bytes:
-        """Return what a stage is given: the output of the stage before it, or the payload. Raise `SinkError` where
-        that is gone."""
+        """Return the input of a stage: the output of the stage before it, or the payload. Raises `SinkError` if it is
+        gone."""
         if stage == 0:
             return past.payload
         before = past.output(stage - 1)
         if before is None:
-            raise SinkError(f"the output of stage {self._names[stage - 1]!r}, which it was made from, is gone")
+            raise SinkError(f"the output of stage {self._names[stage - 1]!r}, from which it was made, is gone")
         return self.read(before)
 
     def _name(self, stage: int, output: Output, *, full: bool) -> Inspection | None:
-        """Return what is wrong with where an output is kept; None where it is there, or was made and waits there."""
+        """Return the flaw in how an output is stored; None if it is in its place, or staged there."""
         if output.file is None:
             return None if output.data is not None else self._fails(stage, GONE)
         sink, evidence = self._sinks.get(stage), Evidence.decode(output.file)
@@ -262,12 +265,12 @@ class OutputInspector:
         if isinstance(reason, TakenOver):
             return Inspection(stage, Verdict.HOLDS, reason, superseded=True)
         if isinstance(reason, Obstructed):
-            why = f"{evidence.final}: {reason}; put that right, then run again"
+            why = f"{evidence.final}: {reason}; fix that, then run again"
             return Inspection(stage, Verdict.UNKNOWN, why, SinkTrouble(why), reason)
         return None if reason is None else self._fails(stage, reason, evidence.final)
 
     def _asked(self, past: RecordedItem, stage: int, data: bytes) -> Inspection | None:
-        """Return what is wrong with an output by the code of its stage: its schema, and its verifier."""
+        """Return the flaw in an output by the code of its stage: its schema and its verifier."""
         out, verifier, given, ctx = self.stages[stage].output.decode(data), self.stages[stage].verifier, None, None
         if verifier is None or (verifier.wants_item and not self._knows_inputs):
             return None
@@ -290,8 +293,8 @@ class OutputInspector:
         return None if objection is None else self._fails(stage, objection)
 
     def search(self, past: RecordedItem, stage: int) -> Inspection:
-        """Return whether the adopter of a stage finds an output for the item that counts: it holds where the schema and
-        the verifier accept it. Nothing is recorded of it."""
+        """Return whether the adopter of a stage finds a valid output for the item, one that the schema and the verifier
+        accept. Nothing is recorded."""
         at, adopter = self.stages[stage], self.stages[stage].adopter
         if adopter is None:
             return self._fails(stage, "it has no adopter")
@@ -300,7 +303,7 @@ class OutputInspector:
             data = self.input_of(past, stage)
             given, ctx = at.input.decode(data), self._context(past, stage, data)
             found = self.asker.ask(adopter.find, given, ctx, seconds=adopter.seconds)
-        except BaseException as error:  # noqa: BLE001 - the user's; it says nothing about what there is
+        except BaseException as error:  # noqa: BLE001 - user code: its failure does not tell whether there is an output
             return Inspection(
                 stage, Verdict.UNKNOWN, f"its adopter gave no answer: {no_answer(error)}", adopter.failed(error)
             )
@@ -311,7 +314,7 @@ class OutputInspector:
         try:
             made = at.output.encode(found)
         except Invalid as error:
-            return self._fails(stage, f"what its adopter found is none: {error}")
+            return self._fails(stage, f"the value that its adopter found is not valid: {error}")
         return self._asked(past, stage, made) or Inspection(stage, Verdict.HOLDS)
 
     def _context(self, past: RecordedItem, stage: int, data: bytes) -> Context:
@@ -331,4 +334,4 @@ class OutputInspector:
 
 
 OTHER = "it is not what the journal recorded"
-NO_SINK = "it is in a file, and the pipeline has no sink at this stage any more that could read it"
+NO_SINK = "it is in a file, but the pipeline no longer has a sink at this stage to read it"

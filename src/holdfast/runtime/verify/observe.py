@@ -1,4 +1,4 @@
-"""What is observed of a batch: its recorded outputs and files, against the digests that the journal has."""
+"""The observation of a batch: its recorded outputs and files, compared with the digests in the journal."""
 
 from array import array
 from bisect import bisect_left
@@ -24,12 +24,12 @@ from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem, sin
 from holdfast.stores.base import Store, each_output
 
 Digests = dict[tuple[int, int], bytes]
-"""(item, stage) -> over salt and output."""
+"""(item, stage) -> digest over salt and output."""
 
 
 def recorded_digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Digests:
-    """Return the newest digest of every output, be it made by a stage or given by a person; the chains of the chunks
-    that this one was cut from speak of its items, too."""
+    """Return the newest digest of every output, made by a stage or given by a person. The chains of the chunks from
+    which this one was cut are read as well."""
     found: Digests = {}
     size = canonical.DIGEST_BYTES
     for entry in forward_of(store, chunks, chunk.lo):
@@ -46,18 +46,18 @@ def recorded_digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Dig
 
 
 PAGE = 1_000
-"""Items looked at together while nothing is off."""
+"""Items that are checked together as long as nothing is wrong."""
 FIRST_PAGE = 64
-"""And where outputs come along that may be large, at first."""
+"""The same at first, if outputs are read that may be large."""
 GROUP = 250
-"""Items looked at together one by one."""
+"""Items that are read together and checked one by one."""
 
 Span = tuple[int, int, bool]
-"""From one item to before another, and whether all of them are done."""
+"""From one item to before another, and whether all of these items are done."""
 
 
 class Observer:
-    """One look at a batch; what it saw stands in its attributes once `findings` came to its end."""
+    """One pass over a batch; its attributes hold the counts once `findings` is exhausted."""
 
     def __init__(
         self, store: Store, batch: Batch, chunks: Sequence[Chunk], sinks: Mapping[int, Sink], how: How
@@ -70,18 +70,18 @@ class Observer:
         self.states: Counter[State] = Counter()
         self.outputs = self.files = self.published = self.superseded = 0
         self.in_place: Counter[int] = Counter()
-        """Files that are recorded and stand where the sink's files stand, by stage."""
+        """Recorded files that are in the sink's folder, by stage."""
         self.partly = False
-        """Of some items that are done, only the last output and the files were looked at."""
+        """True if only the last output and the files of some done items were checked."""
         self.at_second_glance = 0
-        """Files that were not, at a glance, the ones that were recorded."""
+        """Files whose size or time was not the recorded one, so that they were inspected."""
 
     @cached_property
     def _inspector(self) -> OutputInspector:
         return OutputInspector(batch=self._batch.name, names=self._names, sinks=self._sinks)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with recorded outputs, in the order of the items."""
+        """Yield the flaws of recorded outputs, in the order of the items."""
         if self._how == "full":
             for chunk in self._chunks:
                 digests = recorded_digests(self._store, self._chunks, chunk)
@@ -90,7 +90,7 @@ class Observer:
         for lo, hi, all_done in spans(self._chunks):
             yield from self._quickly(lo, hi) if all_done else self._closely(lo, hi)
 
-    # -- where all are done ---------------------------------------------------------------------------------------
+    # -- ranges in which all items are done -----------------------------------------------------------------------
 
     def _quickly(self, lo: int, hi: int) -> Iterator[Finding]:
         while lo < hi:
@@ -102,7 +102,7 @@ class Observer:
             lo = upto
 
     def _is_plain(self, lo: int, hi: int) -> bool:
-        """Return whether every item of the range has its outputs, and nothing is to be said about them."""
+        """Return whether every item of the range has its outputs, and none has a flaw."""
         wanted = sorted(self._sinks if self._how == "files" else {*self._sinks, self._last})
         seen: dict[int, int] = {}
         for stage in wanted:
@@ -149,7 +149,7 @@ class Observer:
             for item in self._store.items(self._batch.id, lo=start, hi=end, limit=GROUP):
                 self.states[item.place.state] += 1
                 if counted_as_done and item.place.state is not State.DONE:
-                    why = f"its chunk counts it as done, and it is {item.place.state}: the store has lost its output"
+                    why = f"its chunk counts it as done, but it is {item.place.state}: the store has lost its output"
                     yield Finding(what=What.MISCOUNTED, why=why, n=item.n, key=item.key)
                 yield from self._of(item, rows.get(item.n, []), digests)
 
@@ -168,12 +168,12 @@ class Observer:
             yield Finding(what=what, why=text, n=item.n, key=item.key, stage=stage, file=files.get(stage, ""))
 
     def _as_it_is_now(self, item: StoredItem) -> tuple[StoredItem, Sequence[Output]]:
-        """Somebody works on the batch: perhaps the item went on while we looked."""
+        """Return the item and its outputs again: an owner may have moved it since it was read."""
         (fresh,) = self._store.items(self._batch.id, lo=item.n, hi=item.n + 1, limit=1)
         return fresh, self._store.outputs(self._batch.id, lo=item.n, hi=item.n + 1)
 
     def _counted(self, item: StoredItem, row: Output, seen: Inspection) -> Inspection:
-        """Count an output that was looked at and was there; those whose names a newer batch has are counted apart."""
+        """Count an output that is there; outputs whose names a newer batch has are counted separately."""
         if seen.superseded:
             self.superseded += 1
         elif seen.reason != GONE and _is_kept(item, row):
@@ -182,7 +182,7 @@ class Observer:
         return seen
 
     def _look(self, past: RecordedItem, item: StoredItem, row: Output, digests: Digests | None) -> Inspection:
-        """Return whether an output counts: a file that is as it was left is not looked at again, unless it is read."""
+        """Inspect an output; a file with unchanged size and time is only inspected if it is read."""
         sink = self._sinks.get(row.stage)
         if row.file is None or not isinstance(sink, Files):
             return self._inspect(past, item, row, digests)
@@ -198,7 +198,7 @@ class Observer:
         return seen
 
     def _inspect(self, past: RecordedItem, item: StoredItem, row: Output, digests: Digests | None) -> Inspection:
-        if not _is_kept(item, row):  # nothing rests on it: it is left as it is, and above all gets no final name now
+        if not _is_kept(item, row):  # nothing depends on it: it stays as it is, and must not get a final name now
             return Inspection(row.stage, Verdict.HOLDS)
         if digests is None:
             return self._inspector.inspect(past, row.stage, Depth.QUICK)
@@ -210,7 +210,7 @@ def _is_kept(item: StoredItem, row: Output) -> bool:
 
 
 def spans(chunks: Sequence[Chunk]) -> Iterator[Span]:
-    """Yield the ranges of the chunks; neighbours of which all items are done are one."""
+    """Yield the ranges of the chunks; adjacent chunks with only done items are joined."""
     lo = hi = 0
     for chunk in chunks:
         all_done = chunk.counts.done == chunk.size
@@ -237,22 +237,22 @@ class Extras:
         self._stages = stage_names(batch)
         self._sinks = {stage: sink for stage, sink in sinks.items() if not self._is_taken(stage, sink)}
         self.leftovers = 0
-        """Staged files of items whose output at that stage is recorded: of an owner that was fenced out, mostly."""
+        """Staged files of items whose output at that stage is recorded, mostly by an owner that was fenced off."""
 
     def _is_taken(self, stage: int, sink: Files) -> bool:
-        """Tell whether the names of a stage belong to a newer batch: then the files are not this one's to judge."""
+        """Return whether the names of a stage belong to a newer batch: then its files are not judged here."""
         names_of_stage = sink.names_of(self._stages[stage], self._batch.name)
         return names_of_stage.taken_from(ownership.holder_of(self._store, self._batch)) is not None
 
     def findings(self) -> Iterator[Finding]:
-        """Extra and duplicated files."""
+        """Yield extra and duplicated files."""
         yield from self._staged()
         if self._differ():
             yield from self._identify()
 
     def _differ(self) -> bool:
-        """Return whether there are more files than are recorded, or may be. A name that two records share has a file
-        that is not the one that both recorded, so it was looked at twice."""
+        """Return whether there are, or may be, more files than are recorded. A name that two items share has a file
+        that differs from what one of them recorded, so that it was inspected."""
         if self._seen.at_second_glance:
             return True
         expected: dict[tuple[str, bool], int] = {}
@@ -294,7 +294,7 @@ class Extras:
             yield from (each for each in each_output(self._store, batch.id, stage=stage) if each.file is not None)
 
     def _candidates(self) -> Iterator[str]:
-        """Yield every file once that has a name of a stage; of two stages that name alike, the first has it."""
+        """Yield once every file whose name fits a stage; if it fits two, the first stage counts."""
         found = [sink.pattern(self._batch.name, self._stages[stage]) for stage, sink in self._sinks.items()]
         for index, (stage, sink) in enumerate(self._sinks.items()):
             before = [each for each in found[:index] if each.root == found[index].root and each.is_flat]
@@ -304,24 +304,24 @@ class Extras:
                     yield path
 
     def _shares(self, other: Batch) -> bool:
-        """Return whether files of another batch stand in the same folders."""
+        """Return whether files of another batch are in the same folders."""
         ours = {sink.template.folder for sink in self._sinks.values()}
         return any(sink.template.folder in ours for sink in sinks_of(other).values())
 
     def _shared(self, shared: set[int]) -> Iterator[Finding]:
-        """Yield the items whose files have one name."""
+        """Yield the items whose files have the same name."""
         for output in self._outputs(self._batch) if shared else ():
             assert output.file is not None
             final = files.final_of(output.file)
             if hash(final) in shared:
                 (item,) = self._store.items(self._batch.id, lo=output.n, hi=output.n + 1, limit=1)
-                why = "the output of another item has the same name, and only one of them can be there"
+                why = "the output of another item has the same name, and only one of the two can exist"
                 yield Finding(what=What.DUPLICATED, why=why, n=item.n, key=item.key, stage=output.stage, file=final)
 
     # -- staged files ---------------------------------------------------------------------------------------------
 
     def _staged(self) -> Iterator[Finding]:
-        """Outputs of this batch that were staged and that nothing recorded, of items that nobody works on."""
+        """Yield outputs of this batch that were staged but never recorded, of items that are settled."""
         for stage, sink in self._sinks.items():
             place = Provenance(pipeline=self._batch.pipeline, batch=self._batch.name, stage=self._stages[stage], n=0,
                                epoch=0, fence=0, input_digest=b"", key="")  # fmt: skip
@@ -335,10 +335,10 @@ class Extras:
         n = int(said.origin.rsplit(".", 3)[1])
         item = lookup.item_of(self._store, self._batch, n)
         if item is None or item.place.state is State.PENDING:
-            return  # of a batch that was here before; or the item's own next run adopts it
+            return  # it is of an earlier batch, or the next run of the item adopts it
         rows = self._store.outputs(self._batch.id, lo=n, hi=n + 1, stage=stage)
         if not rows:
-            why = "an output of the item that was staged and never recorded"
+            why = "an output of the item that was staged but never recorded"
             yield Finding(what=What.EXTRA, why=why, n=n, key=item.key, stage=stage, file=path)
         elif rows[0].file is None or Evidence.decode(rows[0].file).staged != path:
             self.leftovers += 1

@@ -1,13 +1,13 @@
-"""Whose output files are: names belong to the first batch that recorded a file under them.
+"""Ownership of output files: names belong to the first batch that recorded a file under them.
 
-Another batch is refused when it opens, before anything is paid, unless its sink says `replaces=True`: then it takes the
-names, and outputs of the older batch are superseded. A batch that was superseded never takes its names back. The note
-beside the files decides, so that batches of other stores and pipelines are known, too; without one, the store does.
-A batch is told from one of the same name in another store by the first entry of its journal, which goes with the store
-wherever that is moved. It is not there before the batch is opened, so it is added to the note then.
+Another batch is refused when it opens, before anything is paid, unless its sink has `replaces=True`: then it takes the
+names, and outputs of the older batch are superseded. A batch that was superseded never takes its names back. A note
+beside the files names the owner, so that batches of other stores and pipelines are known as well; without a note, the
+store decides. The first entry of its journal distinguishes a batch from one of the same name in another store, even if
+the store is moved. That entry is written when the batch is opened, so it is added to the note then.
 
-Templates with `{batch}` make names of their own for every batch of a store, or nearly: single files that two batches
-name alike are found out by the sink (`sinks/rivals.py`), which needs a note of every batch.
+Templates with `{batch}` give nearly every batch of a store its own names. The sink detects single files that two
+batches name alike (`sinks/rivals.py`), for which it needs a note of every batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ Standing = Literal["held", "free", "superseded"]
 
 
 class Ownership:
-    """The names that a batch keeps while it is at work, and those that a newer batch has taken from it."""
+    """The names that a batch holds while it is running, and those that a newer batch has taken from it."""
 
     def __init__(self) -> None:
         self.superseded: dict[str, str] = {}
-        """Stage -> the batch that has its names now."""
+        """Stage -> the batch that now has its names."""
         self._kept: list[IO[bytes]] = []
         self._claims: list[_NamesClaim] = []
 
@@ -43,8 +43,8 @@ class Ownership:
             self._kept.append(note)
 
     def settle(self, batch: Batch) -> None:
-        """Note the identity of a batch that was opened since. Refuse if another store has taken the names meanwhile:
-        the batch is open then, and has no items."""
+        """Add the identity of the batch, which is now open, to the notes. Refuse if another store has taken the names
+        meanwhile: the batch then stays open and has no items."""
         claims, before = self._claims, self._kept
         self._claims, self._kept = [], []
         try:
@@ -58,30 +58,30 @@ class Ownership:
                 note.close()
 
     def close(self) -> None:
-        """Let others have the names, where nothing was recorded under them or they are to be replaced."""
+        """Release the names: other batches may take them if nothing was recorded under them, or if they replace
+        files."""
         while self._kept:
             self._kept.pop().close()
 
     def notes(self, batch: str) -> list[str]:
-        """Return what a report says about outputs that were superseded."""
+        """Return the notes of a report about outputs that were superseded."""
         return [
-            f"the files of stage {stage!r} were superseded by batch {by!r}: nothing of {batch!r} is made again, and "
+            f"the files of stage {stage!r} were superseded by batch {by!r}: no output of {batch!r} is made again, and "
             "its source was not read"
             for stage, by in self.superseded.items()
         ]
 
     def check_idle(self, batch: str) -> None:
-        """Refuse to work on a batch whose names a newer one has."""
+        """Refuse to run a batch whose names a newer batch has."""
         for stage, by in self.superseded.items():
             raise Refused(
                 f"batch {batch!r} has work left, but the files of stage {stage!r} were superseded by batch {by!r}, and "
-                f"it would replace them: cancel it (`{command('cancel', batch)}`), or give the items to a new batch"
+                f"a run would replace them: cancel it (`{command('cancel', batch)}`), or give the items to a new batch"
             )
 
 
 def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ownership:
-    """Take the names that a batch writes its files under, or refuse; close the answer when the batch is not worked on
-    any longer."""
+    """Take the names that a batch writes its files under, or refuse. The caller closes the result when the run ends."""
     found, known = Ownership(), find_batch(store, name)
     try:
         for each in _claims(store, pipeline, name, known, stages):
@@ -101,13 +101,13 @@ def own(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Owne
 
 def _unclear(batch: str, error: OSError) -> StoreError:
     return StoreError(
-        f"whose the output files of batch {batch!r} are cannot be told: {error}; see to the disk, then run again: "
-        "nothing was done"
+        f"the owner of the output files of batch {batch!r} cannot be determined: {error}; check the disk, then run "
+        "again; nothing was done"
     )
 
 
 def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> list[str]:
-    """Tell why `own` would refuse; change nothing."""
+    """Return why `own` would refuse. Nothing is changed."""
     try:
         for each in _claims(store, pipeline, name, find_batch(store, name), stages):
             each.judge()
@@ -117,8 +117,8 @@ def obstacles(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -
 
 
 def adopt(store: Store, pipeline: str, name: str, stages: Sequence[Stage]) -> Ownership:
-    """Make files that are there those of a batch whose record is rebuilt from them, unless the batch that holds their
-    names is in the store; settle and close the answer when the batch is opened."""
+    """Give existing files to a batch that is rebuilt from them, unless the batch that owns their names is in the store.
+    The caller settles and closes the result when the batch is open."""
     found = Ownership()
     try:
         for each in _claims(store, pipeline, name, None, stages):
@@ -141,7 +141,7 @@ def _adopt(claim: "_NamesClaim", found: Ownership) -> None:
 
 
 def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
-    """Tell sinks which batch asks them, so that they know its files from those of others."""
+    """Give sinks the batch that uses them, so that they can tell its files from those of others."""
     files = [sink for sink in sinks.values() if isinstance(sink, Files)]
     if files:
         owner = _RecordedFiles(holder_of(store, batch), store, batch, stage_names(batch))
@@ -150,17 +150,17 @@ def introduce(store: Store, batch: Batch, sinks: Mapping[int, object]) -> None:
 
 
 def holder_of(store: Store, batch: Batch) -> NamesHolder:
-    """Return a batch as notes name it."""
+    """Return the form in which notes name a batch."""
     return NamesHolder(batch.pipeline, batch.name, uid_of(store, batch))
 
 
 def uid_of(store: Store, batch: Batch) -> str:
-    """Return the identity of a batch: no batch of another store has the same first entry."""
+    """Return the identity of a batch, from its first entry, which no batch of another store shares."""
     return first_hash(store, batch)[:32]
 
 
 class _RecordedFiles:
-    """What a batch has recorded, for its sinks."""
+    """The recorded files of a batch, for its sinks."""
 
     def __init__(self, holder: NamesHolder, store: Store, batch: Batch | None, stages: Sequence[str]) -> None:
         self.holder, self._store, self._batch, self._stages = holder, store, batch, stages
@@ -173,7 +173,7 @@ class _RecordedFiles:
 
 
 class _NamesClaim:
-    """The names of one stage, as one batch wants them."""
+    """A batch's claim to the names of one stage."""
 
     def __init__(self, store: Store, me: NamesHolder, known: Batch | None, stages: Sequence[Stage], index: int,
                  sink: Files) -> None:  # fmt: skip
@@ -181,20 +181,21 @@ class _NamesClaim:
         self.sink, self.names = sink, sink.names_of(stages[index].name, me.batch)
         self._stages = [stage.name for stage in stages]
         self.noted: NamesHolder | None = None
-        """The holder by the note, as it was judged last."""
+        """The holder by the note, when it was last read."""
         self._done = "nothing was done"
 
     def know(self, batch: Batch) -> None:
-        """Know the batch, which was opened since, by its identity."""
+        """Take over the identity of the batch, which is now open."""
         self.known, self.me = batch, holder_of(self.store, batch)
-        self._done = "the batch was opened, and nothing else was done"
+        self._done = "the batch was opened, but nothing else was done"
 
     def introduce(self) -> None:
-        """Tell the sink who writes to it."""
+        """Give the sink the batch that writes to it."""
         self.sink.know(_RecordedFiles(self.me, self.store, self.known, self._stages))
 
     def judge(self) -> tuple[Standing, NamesHolder]:
-        """Tell how the names stand for the batch, and who holds them; refuse where that is another that keeps them."""
+        """Return the standing of the names for this batch, and their holder; raise Refused if another batch keeps
+        them."""
         note = self.names.note()
         self.noted = note.holder if note is not None else None
         if self.known is None and (opened := find_batch(self.store, self.me.batch)) is not None:
@@ -209,8 +210,8 @@ class _NamesClaim:
         return "free", self.me
 
     def _is_own(self, note: Note) -> bool:
-        """Tell whether the note is of this batch. One of an older version is, unless it has files that this store knows
-        nothing of; so is one of a batch that was about to be opened, whose identity was not known yet."""
+        """Return whether the note is of this batch. A note of an older version is, unless there are files that this
+        store does not know. So is a note of a batch that was about to be opened and had no identity yet."""
         if not note.holder.may_be(self.me):
             return False
         if note.is_old:
@@ -229,11 +230,11 @@ class _NamesClaim:
         if there is None and (holder.pipeline, holder.batch) == (self.me.pipeline, self.me.batch):
             return self._refusal_of_namesake(holder)
         if there is not None and there.sealed_at is not None:
-            way = "it is sealed, and what is sealed is never replaced"
+            way = "it is sealed, and the files of a sealed batch are never replaced"
         elif self.sink.replaces:
-            way = "it is at work: run this one when it has ended"
+            way = "it is running: run this one when it has ended"
         else:
-            way = "or write hf.Files(…, replaces=True), which lets a new batch take the names of the one before it"
+            way = "or use hf.Files(…, replaces=True), which lets a new batch take the names of the one before it"
         return Refused(
             f"the files {self.sink.template.text} of stage {self.stage.name!r} belong to batch {holder.batch!r} of "
             f"pipeline {holder.pipeline!r}, and batch {self.me.batch!r} would replace them; {self._done}. "
@@ -242,17 +243,17 @@ class _NamesClaim:
 
     def _refusal_of_namesake(self, holder: NamesHolder) -> Refused:
         if self.sink.replaces:
-            ways = "It is at work: run this one when it has ended"
+            ways = "It is running: run this one when it has ended"
         else:
             ways = (
-                "If that store is still there, use it. Else move the files to another folder; or rebuild the record "
-                "from them (`holdfast import … --from-outputs`); or write hf.Files(…, replaces=True), and this batch "
+                "If that store still exists, use it. Otherwise move the files to another folder; or rebuild the batch "
+                "from them (`holdfast import … --from-outputs`); or use hf.Files(…, replaces=True), and this batch "
                 "makes them again"
             )
         return Refused(
-            f"the files {self.sink.template.text} of stage {self.stage.name!r} were recorded by batch "
-            f"{holder.batch!r} of pipeline {holder.pipeline!r} in another store, perhaps one that was deleted, or was "
-            f"only in memory; this batch of the same name would replace them, and {self._done}. {ways}"
+            f"the files {self.sink.template.text} of stage {self.stage.name!r} were recorded by batch {holder.batch!r} "
+            f"of pipeline {holder.pipeline!r} in another store, which may have been deleted or in memory only; this "
+            f"batch of the same name would replace them; {self._done}. {ways}"
         )
 
     def _instead(self) -> str:
@@ -265,8 +266,8 @@ class _NamesClaim:
         return self.sink.replaces and (there is None or there.sealed_at is None)
 
     def _has_recorded(self, holder: NamesHolder) -> bool:
-        """Tell whether the holder has files under the names: by its record, or by what is there where that is
-        elsewhere."""
+        """Return whether the holder has files under the names: by its records, or by the files if it is in another
+        store."""
         there = self.in_store(holder)
         if there is not None:
             return any(_has_files(self.store, there, index) for index in sinks_of(there))
@@ -277,14 +278,15 @@ class _NamesClaim:
         return next(alike, None) is not None or any(left.kind == "staged" for left in self.sink.leftovers())
 
     def _others(self) -> list[Batch]:
-        """Return the batches of this store that may have the same names: with `{batch}` in them, only this one."""
+        """Return the batches of this store that may have the same names: only this one if the names contain
+        `{batch}`."""
         if self.sink.template.has_batch:
             return [self.known] if self.known is not None else []
         return sorted(self.store.batches(), key=lambda each: each.id)
 
     def _recorded_before(self) -> NamesHolder | None:
-        """Return, without a note, the batch of this store whose files are there: the first one, unless a later one has
-        replaced its files, as was possible before there were notes."""
+        """Return the batch of this store whose files are there, if there is no note: the first one, unless a later one
+        has replaced its files, as older versions allowed."""
         if not self._any_file():
             return None
         found: NamesHolder | None = None
@@ -304,16 +306,16 @@ class _NamesClaim:
 def _own(claim: _NamesClaim, found: Ownership) -> None:
     if claim.known is not None and claim.known.admitted and not claim.sink.folder.exists():
         claim.introduce()
-        return  # perhaps a disk is not mounted: the look at what is recorded says so, and nothing is made in its place
+        return  # a disk may not be mounted: the recheck reports that, so nothing is created in its place
     if claim.sink.template.is_ambiguous and claim.names.note() is None:
         _note_older(claim)
     _take(claim, found)
 
 
 def _note_older(claim: _NamesClaim) -> None:
-    """Write the notes of batches of this store that an older version ran, which wrote none for names with `{batch}`:
-    of those whose names one may confuse with the claimed ones. Once is enough, before there is a note of one's own:
-    all batches of the store are read for it."""
+    """Write missing notes for batches that an older version ran, which wrote none for names with `{batch}`, if their
+    names can be confused with the claimed ones. All batches of the store are read for this, so it is done only while
+    this batch has no note."""
     template, stage = claim.sink.template, claim.stage.name
     lead = template.lead(claim.me.batch, stage)
     for batch in claim.store.batches():

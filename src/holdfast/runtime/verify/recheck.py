@@ -1,4 +1,5 @@
-"""The recheck of recorded outputs, what goes back because of it, and items that came with another payload."""
+"""The recheck of recorded outputs, the rewinding of items that fail it, and items that came again with another
+payload."""
 
 from array import array
 from collections import deque
@@ -51,20 +52,20 @@ class LeftAlone:
             self._first.append(canonical.key_text(key))
 
     def warning(self, batch: str) -> str:
-        """Return how many there were, and how a person gets the new payload in."""
+        """Return how many there were, and how a person can accept the new payload."""
         what = "1 dead letter" if self.count == 1 else f"{self.count:,} dead letters"
         more = ", …" if self.count > len(self._first) else ""
         return (
             f"{what} of {batch} came with another payload and {'was' if self.count == 1 else 'were'} left alone "
-            f"({', '.join(self._first)}{more}): a person decides about dead letters. To take the new payload in, give "
-            f"the old one up with `{command('dead discard', batch, 'KEY', options='--reason …')}`, then run again with "
+            f"({', '.join(self._first)}{more}): a run never changes a dead letter. To use the new payload, discard the "
+            f"old one with `{command('dead discard', batch, 'KEY', options='--reason …')}`, then run again with "
             'changed="rerun"'
         )
 
 
 def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone, *, actor: str) -> State | None:
-    """Replace the stored payload and send the item to the first stage in a new epoch; an owner at work is fenced.
-    Return the state that it leaves; None for a dead letter, which is left alone with its payload."""
+    """Replace the stored payload and send the item to the first stage in a new epoch; a live owner is fenced off.
+    Return the state that the item had; None for a dead letter, which keeps its payload and is left alone."""
     stored = store.items(batch.id, lo=n, hi=n + 1)[0]
     if stored.place.state is State.DEAD:
         left.note(stored.key)
@@ -79,14 +80,14 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone,
 
 
 def _renewed(before: ItemState, new: ItemState, stages: int, *, reason: str) -> ItemState:
-    """Return where an item begins again with another payload, or is buried with one that was refused."""
+    """Return the place of an item that begins again with a new payload, or is buried because the payload is invalid."""
     if new.state is State.DEAD:
         return move(before, Transition.RENEW, to=State.DEAD, stages=stages, code=new.code, reason=new.reason)
     return move(before, Transition.RENEW, to=State.PENDING, stages=stages, reason=reason)
 
 
 def _reason(before: bytes, after: bytes) -> str:
-    """Return what the journal keeps: which fields differ, and nothing of what is in them."""
+    """Return the reason for the journal: the names of the fields that differ, never their content."""
     names = ingest.changed_fields(before, after)
     more = f" and {len(names) - LISTED_NAMES} more" if len(names) > LISTED_NAMES else ""
     said = f": {', '.join(names[:LISTED_NAMES])}{more} differ" if names else ""
@@ -94,27 +95,27 @@ def _reason(before: bytes, after: bytes) -> str:
 
 
 Back = tuple[Key, Change]
-"""The key of an item, and what becomes of it."""
+"""The key of an item, and its change."""
 
 
 class Sent(NamedTuple):
-    """What an act of going back came to."""
+    """The result of sending items back."""
 
     changed: int
     buried: list[ItemNo]
-    """Of those changed, items that had gone back too often and are dead letters now."""
+    """Changed items that had gone back too often and are now dead letters."""
     done: int
-    """Of those changed, items that were done."""
+    """The number of changed items that were done."""
 
 
 def back(key: Key, n: ItemNo, place: ItemState, stage: int, stages: int, *, reason: str) -> Back:
-    """Return what becomes of an item that goes back to a stage."""
+    """Return the change of an item that goes back to a stage."""
     after = rewound(place, stage, stages, reason=reason)
     return key, change_of(n, place, after)
 
 
 def send_back(store: Store, batch: Batch, items: Sequence[Back], by: Actor) -> Sent:
-    """Rewind items in one act, or bury them. An owner at work looks for itself before it goes on."""
+    """Rewind items in one act, or bury them. A live owner checks again before it continues."""
     acts, now = Acts(store, batch, by), store.now()
     held = [(chunk.lo, chunk.hi) for chunk in store.chunks(batch.id) if owners.is_live(chunk, now)]
     kept: list[Back] = []
@@ -134,23 +135,23 @@ def _send(acts: Acts, items: Sequence[Back], *, seize: bool) -> list[ItemNo]:
 
 
 GROUP = 500
-"""Items that are read, or looked at quickly, together."""
+"""Items that are read, or checked quickly, together."""
 ASKED_TOGETHER = 20
-"""Items that one thread asks verifiers about before it hands over what they said."""
+"""Items that one thread passes to verifiers before it returns their answers."""
 THREADS = 64
 BY_HAND_NAMED = 20
-"""Items resolved by hand that a report names where they go back."""
+"""The most items resolved by hand that a report names when they go back."""
 
 
 class RecordedGroup(NamedTuple):
-    """Some items of one chunk, with what the journal says about their outputs."""
+    """Some items of one chunk, with the digests of their outputs from the journal."""
 
     pasts: list[RecordedItem]
     digests: Digests
 
 
 class Checker:
-    """One look at everything that a batch has recorded."""
+    """One check of everything that a batch has recorded."""
 
     def __init__(self, store: Store, batch: Batch, inspector: OutputInspector, level: Level, *, actor: str,
                  threads: int, allowed: float, findings: Findings, stopping: Callable[[], bool],
@@ -166,14 +167,14 @@ class Checker:
         self.chunks: list[Chunk] = []
         self.looked_at = 0
         self.buried: list[ItemNo] = []
-        """Items that had gone back too often, and are dead letters now."""
+        """Items that had gone back too often, and are now dead letters."""
         self.undone = 0
-        """Of the items that went back, those that were done."""
+        """The number of items that went back and were done."""
         self.notes: list[str] = []
-        """Of the items that went back, those whose output a person had given."""
+        """Notes about items that went back although a person had given their output."""
 
     def recheck(self) -> int:
-        """Look at everything, then send back what does not hold; returns how many items went back."""
+        """Check everything, then send back the items that fail; return how many went back."""
         with_files = any(stage.sink is not None for stage in self.inspector.stages)
         if not (self.full or with_files) or not self.batch.admitted:
             return 0
@@ -186,7 +187,7 @@ class Checker:
         return self._send_back(bad)
 
     def _look(self) -> tuple["array[int]", tuple[Key, str]]:
-        """Return the numbers of the items that do not hold, and an example."""
+        """Return the numbers of the items that fail the check, and an example."""
         bad = array("Q")
         example: tuple[Key, str] = ("", "")
         for results in spread(self._judge, self._recorded(), self.threads):
@@ -201,13 +202,13 @@ class Checker:
                     bad.append(past.n)
                 elif isinstance(decision, Unclear):
                     self._note(past, decision)
-            self.tell(f"looked at {self.looked_at:,} recorded items, {len(bad):,} do not hold")
+            self.tell(f"checked {self.looked_at:,} recorded items, {len(bad):,} failed")
             if self.stopping():
                 break
         return bad, example
 
     def _judge(self, group: RecordedGroup) -> list[tuple[RecordedItem, Decision]]:
-        """Return every recorded output of every item of a group."""
+        """Check every recorded output of every item of a group."""
         results: list[tuple[RecordedItem, Decision]] = []
         for past in group.pasts:
             if self.full and self.stopping():
@@ -221,7 +222,7 @@ class Checker:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _recorded(self) -> Iterator[RecordedGroup]:
-        """Yield items that have outputs to look at, with their outputs, a few at a time."""
+        """Yield items that have outputs to check, with these outputs, a few at a time."""
         for chunk in self.chunks:
             digests = self._digests(chunk)
             lo = int(chunk.lo)
@@ -252,7 +253,7 @@ class Checker:
     # -- sending back ---------------------------------------------------------------------------------------------
 
     def _send_back(self, bad: "array[int]") -> int:
-        """Look again at those that did not hold, and send them back; of those with the same reason many at once."""
+        """Check failed items again and send them back; consecutive items with the same reason go in one act."""
         sent, reason, stages = 0, "", len(self.inspector.stages)
         group: list[Back] = []
         for results in spread(self._judge, self._again(bad), self.threads):
@@ -277,7 +278,7 @@ class Checker:
     def _tell_by_hand(self, past: RecordedItem, why: str) -> None:
         if len(self.notes) < BY_HAND_NAMED:
             see = command("why", self.batch.name, canonical.key_text(past.key))
-            self.notes.append(f"item {past.key!r} was resolved by hand, and goes back: {why}; see `{see}`")
+            self.notes.append(f"item {past.key!r} was resolved by hand, but goes back: {why}; see `{see}`")
 
     def _again(self, bad: "array[int]") -> Iterator[RecordedGroup]:
         chunks = iter(self.chunks)
@@ -292,9 +293,9 @@ class Checker:
 
 
 def left_alone(batch: str) -> str:
-    """Return what a person can do about an output of a dead letter that does not hold."""
+    """Return what a person can do about a dead letter whose output fails the check."""
     return (
-        "no run changes a dead letter, so redrive it, or have its output made again: "
+        "a run never changes a dead letter, so redrive it, or have its output made again: "
         f"`{command('reconcile', batch, options='--full --repair')}`"
     )
 
@@ -305,8 +306,8 @@ def past_of(item: StoredItem, outputs: Iterable[Output], fence: int) -> Recorded
 
 
 def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findings: Findings) -> None:
-    """Give their final names to outputs that are recorded and have none: whoever recorded them died before it could,
-    or something was in the way. What still is in the way of one of them is a finding."""
+    """Give final names to recorded outputs that have none, because the process died before it could rename them, or
+    something was in the way. An output that still cannot be renamed is a finding."""
     for index, stage in enumerate(stages):
         left = stage.sink.leftovers() if stage.sink is not None else ()
         staged = {each.path for each in left if each.kind == "staged"}
@@ -315,7 +316,7 @@ def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findi
             if evidence is None or evidence.staged not in staged or stage.sink is None:
                 continue
             if isinstance(stage.sink, Files) and stage.sink.taken_by(evidence) is not None:
-                continue  # the name is not its own any more
+                continue  # the name now belongs to another batch
             try:
                 stage.sink.publish([evidence])
             except OSError as error:
@@ -327,13 +328,13 @@ def publish_leftovers(store: Store, batch: Batch, stages: Sequence[Stage], findi
 
 def _in_the_way(evidence: Evidence, error: OSError) -> str:
     return (
-        f"its output is safe in {evidence.staged}, but cannot get its name {evidence.final}: {error.strerror}; put "
-        "that right, then run again"
+        f"its output is safe in {evidence.staged}, but cannot be renamed to {evidence.final}: {error.strerror}; fix "
+        "that, then run again"
     )
 
 
 def refusal(batch: str, bad: int, looked_at: int, key: Key, why: str) -> UndoRefused:
-    """Return why so much is not undone, with what is likelier than that it is meant."""
+    """Return the refusal to undo so much, with the likely causes."""
     return UndoRefused(
         f"{bad:,} of {looked_at:,} recorded items of batch {batch!r} no longer hold and would be done again. `undo`"
         f" does not allow so many; nothing is undone. Item {key!r}, for example: {why}. Is a folder not mounted, or is"
@@ -346,7 +347,8 @@ def spread(
     groups: Iterable[RecordedGroup],
     threads: int,
 ) -> Iterator[list[tuple[RecordedItem, Decision]]]:
-    """Yield the function of each group, in order, on several threads; few groups are in memory at a time."""
+    """Yield the result of the function for each group, in order, computed on several threads; only a few groups are in
+    memory at a time."""
     if threads == 1:
         yield from map(function, groups)
         return

@@ -1,4 +1,4 @@
-"""State in a bucket: `store` has the verbs, each of the other files one thing that they rest on."""
+"""State in a bucket: `store` has the verbs; each of the other modules has one part that they use."""
 
 from holdfast.stores.bucket.store import BucketStore
 

@@ -1,8 +1,8 @@
-"""The documents of batches on a bucket: found, made, swapped with the entry at the head of their chain, and sealed.
+"""The documents of batches on a bucket: found, created, swapped with the entry at the head of their chain, and sealed.
 
-A chunk that carries the word of a seal takes no commit and no act while its batch carries the same word, too. Who has
-to write before the batch is sealed takes the word back in the batch first, so that the seal cannot be finished over it.
-A word in a chunk that the batch does not carry means nothing: a seal that was given up or lifted.
+A chunk that has the id of a seal takes no commit and no act while its batch has the same id. A process that must write
+before the batch is sealed first removes the id from the batch, so that the seal cannot be finished. An id in a chunk
+that the batch does not have is ignored: that seal was abandoned or lifted.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from holdfast.stores.bucket.items import Chains
 
 replace = msgspec.structs.replace
 TURNS = 50
-"""How often a decision is made again because others were first, before it is said that there are too many of them."""
+"""How often a decision is repeated because other processes were first, before an error is raised."""
 
 
 class BatchDocuments:
@@ -31,7 +31,7 @@ class BatchDocuments:
         self._documents, self._chains, self._clock = documents, chains, clock
 
     def find(self, batch: BatchId) -> HeldDocument[BatchDocument] | None:
-        """Return a batch, or None where there never was one: that its document is gone is no answer."""
+        """Return a batch, or None if it never existed: a missing document raises an error."""
         held = self._documents.read(BatchDocument, names.batch(batch))
         if held is None and batch in [number for number, _ in self._documents.need(Root, names.ROOT).document.names]:
             raise self._documents.missing(names.batch(batch))
@@ -44,11 +44,11 @@ class BatchDocuments:
         return held
 
     def number(self, number: int) -> Batch:
-        """Return the batch that a name in the root leads to."""
+        """Return the batch that a name in the root refers to."""
         return self._documents.need(BatchDocument, names.batch(BatchId(number))).document.batch
 
     def make(self, name: str, pipeline: str, definition: bytes, actor: str) -> Batch:
-        """Write the document of the batch first, under a number that nobody has; then its name in the root."""
+        """Write the document of the batch first, under an unused number; then its name in the root."""
         body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
         for _ in range(TURNS):
             root = self._documents.need(Root, names.ROOT)
@@ -71,7 +71,7 @@ class BatchDocuments:
         raise self.crowded(name)
 
     def _reserve(self, number: int, name: str, pipeline: str, definition: bytes, body: bytes, actor: str) -> Batch:
-        """Pass over numbers that a lost race, or a crash, left behind."""
+        """Create the batch under the first free number, skipping those left behind by a lost race or a crash."""
         while number < BATCHES:
             batch = Batch(id=BatchId(number), name=name, pipeline=pipeline, definition=definition,
                           opened_at=self._clock(), admitted=0, head=journal.GENESIS)  # fmt: skip
@@ -82,13 +82,13 @@ class BatchDocuments:
                 return batch
             number += 1
         raise UsageError(
-            f"{self._documents.bucket.url} holds {BATCHES:,} batches, the most a store can: use another place"
+            f"{self._documents.bucket.url} has {BATCHES:,} batches, the most a store can hold: use another place"
         )
 
     def write(
         self, held: HeldDocument[BatchDocument], after: BatchDocument, entry: Entry, point: str
     ) -> HeldDocument[BatchDocument]:
-        """Write an entry, then swap the document that makes it the head of the chain. Raises Raced."""
+        """Write an entry, then swap the document that makes it the head of the chain. Raise Raced if that fails."""
         before = held.document.batch
         name = self._chains.write(before.id, 0, before.head, entry)
         faults.reach(f"{point}.written")
@@ -103,8 +103,8 @@ class BatchDocuments:
         return written
 
     def is_sealed(self, held: HeldDocument[ChunkDocument]) -> bool:
-        """Return whether a chunk that carries a word is sealed. A seal that is being made is stopped: the batch loses
-        the word, and who makes the seal finds that out."""
+        """Return whether a chunk that has the id of a seal is sealed. An unfinished seal is stopped: the id is removed
+        from the batch, and the sealing process notices that."""
         word = held.document.seal
         if not word:
             return False
@@ -122,7 +122,8 @@ class BatchDocuments:
         raise self.crowded(f"batch {held.document.chunk.batch}")
 
     def expect_renewals(self, batch: BatchId) -> None:
-        """Say in the batch that payloads were replaced, before one is: who compares them looks at the chunks, too."""
+        """Note in the batch that payloads are being replaced, before one is: then comparisons read the chunks as
+        well."""
         for _ in range(TURNS):
             held = self.known(batch)
             if held.document.renewed:
@@ -135,6 +136,6 @@ class BatchDocuments:
         raise self.crowded(f"batch {batch}")
 
     def crowded(self, what: str) -> StoreUnavailable:
-        """Return what to say where others are always first."""
+        """Return the error for a document that other processes keep changing first."""
         url = self._documents.bucket.url
-        return StoreUnavailable(f"{url}: others keep changing {what}, {TURNS} times in a row: try again later")
+        return StoreUnavailable(f"{url}: other processes keep changing {what}, {TURNS} times in a row: try again later")

@@ -1,8 +1,8 @@
-"""The chunks of a bucket store as this process has seen them, and since when.
+"""The chunks of a bucket store as this process has last seen them, and when.
 
-A listing tells by etag which documents changed, so that only those are read again. For every chunk it is remembered
+A listing shows by etag which documents changed, so that only those are read again. For every chunk, the cache remembers
 when the last write of its owner was first seen, on the monotonic clock of this process: a lease has ended when its
-owner wrote nothing for the whole length of the lease. No other clock is asked, and none has to be right.
+owner wrote nothing for the whole length of the lease. No other clock is used, and none has to be right.
 """
 
 import threading
@@ -25,9 +25,9 @@ from holdfast.stores.bucket.documents import FORMAT, BatchDocument, ChunkDocumen
 READER = "holdfast-bucket"
 NEVER = float("inf")
 FEW = 4
-"""Of so few items the documents are read one by one, without listing those of the whole batch."""
+"""For this few items, documents are read one by one, without listing those of the whole batch."""
 WHOLE_DOCUMENTS = 64
-"""Documents that are kept whole; of the others, what claims and totals need."""
+"""Documents that are kept whole; of the others, only what claims and totals need is kept."""
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -44,7 +44,7 @@ class SeenChunk(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     """When this beat of its owner was first seen, on the monotonic clock."""
     was_there: bool = False
-    """Whether its owner was seen at work: an earlier beat is known, too."""
+    """True if its owner was seen at work: an earlier beat is known as well."""
 
 
 class ChunkCache:
@@ -77,7 +77,7 @@ class ChunkCache:
     # -- one chunk ----------------------------------------------------------------------------------------------
 
     def fresh(self, batch: BatchId, number: int) -> HeldDocument[ChunkDocument] | None:
-        """Return the document as it is now."""
+        """Return the current document."""
         for _ in range(DOCUMENT_LOOKS):
             with self._lock:
                 before = self._seen.get((batch, number))
@@ -91,18 +91,18 @@ class ChunkCache:
                 return found
         where = self._documents.where(names.chunk(batch, number))
         raise Damaged(
-            f"{where} is older than it was a moment ago: the bucket was set back while this process was running; start "
+            f"{where} is older than it was a moment ago: the bucket was set back while this process was running; run "
             "again"
         )
 
     def known(self, batch: BatchId, number: int) -> HeldDocument[ChunkDocument] | None:
-        """Return the document as it was last read or written: good for a swap, which fails if it is not the newest."""
+        """Return the document as last read or written: good for a swap, which fails if it is not the newest."""
         with self._lock:
             held = self._whole.get((batch, number))
         return held if held is not None else self.fresh(batch, number)
 
     def saw(self, held: HeldDocument[ChunkDocument]) -> None:
-        """Remember a document as read or written; one that is older than what is known is let go."""
+        """Remember a document as read or written; one that is older than the known one is ignored."""
         document, now = held.document, self._monotonic()
         at = (document.chunk.batch, names.number_of(document.chunk.id))
         with self._lock:
@@ -124,8 +124,8 @@ class ChunkCache:
     # -- all chunks of a batch ----------------------------------------------------------------------------------
 
     def sweep(self, held: HeldDocument[BatchDocument], lo: int = 0, hi: int | None = None) -> list[SeenChunk]:
-        """Return every chunk with some of these items, in their order: found from the groups of the batch down to what
-        was cut off. Those of lost races are listed with them, and nothing leads there."""
+        """Return every chunk with some of these items, in order: found from the groups of the batch through the chunks
+        that were cut off. Chunks of lost races are listed as well, but nothing refers to them."""
         batch = held.document.batch.id
         groups = [group for group in held.document.groups if group.hi > lo and (hi is None or group.lo < hi)]
         if not groups:
@@ -148,7 +148,7 @@ class ChunkCache:
             yield from self._unfolded(held, each)
 
     def _unfolded(self, held: HeldDocument[BatchDocument], seen: SeenChunk) -> Iterator[ChunkDocument]:
-        """Yield the document of a chunk; where it was cut since it was seen, those of what was cut off as well."""
+        """Yield the document of a chunk and, if it was cut since it was seen, those of the chunks that were cut off."""
         document = self.document(seen).document
         yield document
         if document.chunk.hi < seen.chunk.hi:
@@ -157,7 +157,7 @@ class ChunkCache:
                     yield self.document(later).document
 
     def _look_at_all(self, batch: BatchId) -> None:
-        """One listing tells which documents are others than before; those are read."""
+        """Find the changed documents with one listing, and read them."""
         listed = {
             names.number_in(each.name): each.etag for each in self._documents.names(names.chunks(batch), etags=True)
         }
@@ -166,8 +166,8 @@ class ChunkCache:
         self.each(lambda number: self.fresh(batch, number), old)
 
     def highest(self, batch: BatchId, taken: int = 0) -> int:
-        """Return the highest number of a chunk of a batch; `taken` is one that others have, so that there may be
-        more."""
+        """Return the highest number of a chunk of a batch; `taken` is a number that another process used, so that there
+        may be higher ones."""
         with self._lock:
             known = self._highest.get(batch)
         if known is None or taken:
@@ -179,7 +179,7 @@ class ChunkCache:
         return known
 
     def mark(self, seen: SeenChunk, word: str) -> Chunk:
-        """Write the word of a seal into a chunk. Raises Raced where it is not as it was seen."""
+        """Write the id of a seal into a chunk. Raise Raced if it has changed since it was seen."""
         held = self.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
@@ -188,12 +188,12 @@ class ChunkCache:
         return written.document.chunk
 
     def next_number(self, batch: BatchId, taken: int = 0) -> int:
-        """Return a number that no chunk of the batch has, as far as this process knows. Who takes it may find it
-        taken."""
+        """Return a number that no chunk of the batch has, as far as this process knows. Another process may take it
+        first."""
         return self.highest(batch, taken) + 1
 
     def document(self, seen: SeenChunk) -> HeldDocument[ChunkDocument]:
-        """Return the whole document of a chunk, as it was seen or newer."""
+        """Return the whole document of a chunk, as seen or newer."""
         batch, number = seen.chunk.batch, names.number_of(seen.chunk.id)
         with self._lock:
             held = self._whole.get((batch, number))
@@ -205,13 +205,13 @@ class ChunkCache:
         return found
 
     def remaining(self, seen: SeenChunk) -> float:
-        """Return seconds until the lease of a chunk has ended for this process; below 0 when it has."""
+        """Return the seconds until the lease of a chunk ends for this process; below 0 if it has ended."""
         return seen.since + seen.term - self._monotonic()
 
     def told(self, seen: SeenChunk, now: float) -> Chunk:
-        """Return a chunk with the end of its lease on the clock of this process, as far as it was watched: an owner
+        """Return a chunk with the end of its lease on the clock of this process, as far as it was observed: an owner
         that was seen at work has it for the rest of its term, one that was silent for a whole term has lost it. Of any
-        other nothing is known but what its own clock said."""
+        other owner only the time by its own clock is known."""
         left = self.remaining(seen)
         if seen.chunk.owner is None or (left >= 0 and not seen.was_there):
             return seen.chunk
@@ -220,8 +220,7 @@ class ChunkCache:
     # -- leases -------------------------------------------------------------------------------------------------
 
     def may_claim(self, seen: SeenChunk, now: float, *, is_dead: bool = False) -> bool:
-        """Return whether a chunk may be granted. The time that an owner wrote down is not asked: its clock may be
-        wrong."""
+        """Return whether a chunk may be granted. The time that the owner wrote is ignored: its clock may be wrong."""
         is_over = seen.chunk.owner is not None and self.remaining(seen) < 0
         held = msgspec.structs.replace(seen.chunk, expires=NEVER)
         return lease.may_claim(held, now=now, owner_is_dead=is_over or is_dead)
@@ -230,7 +229,7 @@ class ChunkCache:
         return chunk.owner is not None and self._is_dead(chunk.owner)
 
     def idle(self, seen: Sequence[SeenChunk], now: float) -> Idle:
-        """Return what to tell who finds nothing to claim among these chunks."""
+        """Return the answer for a claimer if there is nothing to claim among these chunks."""
         open_ones = [each for each in seen if each.chunk.pending]
         return Idle(
             pending=sum(each.chunk.pending for each in open_ones),
@@ -256,7 +255,7 @@ class ChunkCache:
         return before.was_there or before.beat != document.beat
 
     def each(self, call: Callable[[A], B], values: Sequence[A] | Iterable[A]) -> list[B]:
-        """Return the same call for several values, several at a time."""
+        """Return the results of a call for several values, running several at a time."""
         asked = list(values)
         if len(asked) < 2 or self._readers < 2 or threading.current_thread().name.startswith(READER):
             return [call(value) for value in asked]
@@ -271,14 +270,14 @@ class ChunkCache:
         return None if seen is None else seen.etag
 
     def _newest(self, batch: BatchId, number: int) -> SeenChunk:
-        """Return a chunk as it is now, by one read."""
+        """Return the current state of a chunk, with one read."""
         self._known_to_be_there(batch, number)
         with self._lock:
             return self._seen[batch, number]
 
     def _known_to_be_there(self, batch: BatchId, number: int) -> None:
         if self.fresh(batch, number) is None:
-            self._documents.need(ChunkDocument, names.chunk(batch, number))  # it says what is wrong
+            self._documents.need(ChunkDocument, names.chunk(batch, number))  # raises with the reason
             self.fresh(batch, number)
 
     def _one(self, batch: BatchId, number: int) -> SeenChunk:
@@ -290,7 +289,7 @@ class ChunkCache:
 
 
 def chunk_with(seen: Sequence[SeenChunk], n: ItemNo, batch: Batch) -> SeenChunk:
-    """Return the one of some chunks that has an item."""
+    """Return the chunk that has an item."""
     found = next((each for each in seen if each.chunk.lo <= n < each.chunk.hi), None)
     if found is None:
         raise UsageError(f"batch number {batch.id} has no item number {n}")

@@ -1,15 +1,14 @@
-"""Compare-and-swap of the documents of a bucket store, with every answer of a bucket brought to a clear end.
+"""Compare-and-swap of the documents of a bucket store; every answer of a bucket leads to a definite result.
 
-A write that lost the race, or of which nothing was heard, is judged by reading back: the document carries the id of the
-write that made it. Where somebody else has written since, the chain of the document tells whether our entry is in it.
+A write that lost the race, or without a reply, is judged by reading back: the document contains the id of the write
+that made it. If another process has written since, the chain of the document shows whether our entry is in it.
 
-A bucket that ignores conditions would let two owners write over each other, so before the first document is written a
-probe is: created twice, and replaced under an old mark. Both must be refused. That happens once for each store. What
-was written stays, some 30 bytes: credentials need not be allowed to delete anything.
+A bucket that ignores conditions would let two owners overwrite each other, so a probe is written before the first
+document: created twice, and replaced under an old mark. Both must be refused. That happens once for each store. The
+probe, some 30 bytes, is not removed: credentials need no permission to delete.
 
-A verb is asked again, for about half a minute, where the bucket cannot be reached. What it refuses (credentials, a
-bucket that is not there, a full disk) would be refused again, and is told at once. Renewals are not patient: the
-heartbeat counts its own failures.
+A verb is retried for about half a minute if the bucket cannot be reached. Refusals (credentials, a missing bucket, a
+full disk) would be repeated, and are raised at once. Renewals are not retried: the heartbeat counts its own failures.
 """
 
 import functools
@@ -28,9 +27,9 @@ from holdfast.stores.buckets.base import Away, Bucket, ListedObject, ObjectMark,
 
 D = TypeVar("D", bound=Document)
 PAUSES = (0.2, 1.0, 4.0, 0.0)
-"""Seconds before it is found out what became of a write of which nothing was heard, each time it was sent."""
+"""Seconds to wait, after each send without a reply, before checking whether the write landed."""
 TRIES = len(PAUSES)
-"""How often the same bytes are sent before it stays unknown what became of them."""
+"""How often the same bytes are sent before their result stays unknown."""
 log = logging.getLogger("holdfast.store")
 
 
@@ -43,11 +42,11 @@ class HeldDocument(msgspec.Struct, Generic[D], frozen=True):
 
 
 class Raced(Exception):
-    """Someone else wrote the document; ours is not in it. Look again."""
+    """Another process wrote the document, and our write is not in it. Read it again."""
 
 
 class StillUnknown(CommitUnknown):
-    """However often it was tried, nobody said whether the write landed."""
+    """The result of the write stayed unknown after every retry."""
 
 
 class DocumentStore:
@@ -59,7 +58,7 @@ class DocumentStore:
         self.epoch = 0
 
     def rest(self, seconds: float) -> None:
-        """Give a bucket that does not answer time."""
+        """Give an unresponsive bucket time."""
         self._pause(seconds)
 
     def where(self, name: str) -> str:
@@ -72,14 +71,14 @@ class DocumentStore:
         return None if found is None else HeldDocument(name, decode(kind, found.data, self.where(name)), found.mark)
 
     def need(self, kind: type[D], name: str) -> HeldDocument[D]:
-        """Return a document that must be there: another says so."""
+        """Return a document that must exist, because another one refers to it."""
         found = self.read(kind, name)
         if found is None:
             raise self.missing(name)
         return found
 
     def create(self, name: str, document: D) -> HeldDocument[D] | None:
-        """Return a new document, or None where the name is taken."""
+        """Return a new document, or None if the name is taken."""
         made = self._written(document, None)
         data = encode(made)
         for seconds in PAUSES:
@@ -90,22 +89,22 @@ class DocumentStore:
                 there = self.bucket.get(name)
                 if there is not None:
                     return HeldDocument(name, made, there.mark) if there.data == data else None
-                log.info("%s: %s; it is not there: sent again", self.where(name), error)
-        raise StillUnknown(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
+                log.info("%s: %s; it does not exist: sending it again", self.where(name), error)
+        raise StillUnknown(f"{self.where(name)}: no reply to {TRIES} attempts: try again later")
 
     def swap(
         self, held: HeldDocument[D], document: D, landed: Callable[[D], bool] = lambda _: False
     ) -> HeldDocument[D]:
-        """Replace a document that nobody else has replaced. `landed` tells from a later version whether ours came
-        before it. Raises Raced, StillUnknown, StoreUnavailable."""
+        """Replace a document unless another process has replaced it. `landed` decides from a later version whether our
+        write came before it. Raise Raced, StillUnknown or StoreUnavailable."""
         made = self._written(document, held.document)
         data, is_unknown = encode(made), False
         for seconds in PAUSES:
             try:
                 return HeldDocument(held.name, made, self.bucket.replace(held.name, data, held.mark))
             except StoreUnavailable as error:
-                if is_unknown:  # what was sent before may have landed, or may land yet
-                    raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
+                if is_unknown:  # an earlier send may have landed, or may still land
+                    raise StillUnknown(f"{error}, so it is unknown whether it was written") from error
                 raise
             except (WriteLost, WriteUnknown) as error:
                 is_unknown = True
@@ -119,18 +118,18 @@ class DocumentStore:
                     if self._asked(landed, there.document):
                         return there
                     raise Raced from None
-                log.info("%s: %s; it is as it was: sent again", self.where(held.name), error)
-        raise StillUnknown(f"{self.where(held.name)}: nothing was heard of a write, {TRIES} times: try again later")
+                log.info("%s: %s; it is unchanged: sending it again", self.where(held.name), error)
+        raise StillUnknown(f"{self.where(held.name)}: no reply to {TRIES} attempts to write it: try again later")
 
     def _read_back(self, held: HeldDocument[D]) -> HeldDocument[D] | None:
         try:
             return self.need(type(held.document), held.name)
         except StoreUnavailable as error:
-            log.info("%s: %s; nobody knows whether it was written", self.where(held.name), error)
+            log.info("%s: %s; it is unknown whether it was written", self.where(held.name), error)
             return None
 
     def _wait(self, error: WriteLost | WriteUnknown, seconds: float) -> None:
-        """Who lost a race need not wait; a bucket that is in trouble is given time."""
+        """Wait, if the bucket is in trouble; after a lost race, do not wait."""
         if seconds and isinstance(error, WriteUnknown):
             self._pause(seconds)
 
@@ -138,7 +137,7 @@ class DocumentStore:
         try:
             return landed(later)
         except StoreUnavailable as error:
-            raise StillUnknown(f"{error}, so nobody knows whether it was written") from error
+            raise StillUnknown(f"{error}, so it is unknown whether it was written") from error
 
     def _written(self, document: D, before: D | None) -> D:
         revision = 1 if before is None else before.revision + 1
@@ -147,10 +146,10 @@ class DocumentStore:
             document, format=FORMAT, revision=revision, write=secrets.token_hex(12), epoch=epoch
         )
 
-    # -- what never changes -------------------------------------------------------------------------------------
+    # -- immutable objects --------------------------------------------------------------------------------------
 
     def put(self, name: str, data: bytes) -> None:
-        """An object whose name tells its content: who finds it there finds the same."""
+        """Write an object whose name identifies its content: an existing one has the same content."""
         for seconds in PAUSES:
             try:
                 self.bucket.create(name, data)
@@ -158,20 +157,20 @@ class DocumentStore:
                 return
             except WriteUnknown as error:
                 self._wait(error, seconds)
-                log.info("%s: %s; sent again", self.where(name), error)
+                log.info("%s: %s; sending it again", self.where(name), error)
             else:
                 return
-        raise Away(f"{self.where(name)}: nothing was heard of it, {TRIES} times: try again later")
+        raise Away(f"{self.where(name)}: no reply to {TRIES} attempts: try again later")
 
     def missing(self, name: str) -> Damaged:
-        """Return what to say of something that must be there and is not: it alone is gone, or everything is."""
+        """Return the error for an object that must exist but does not: it alone is gone, or everything is."""
         if self.bucket.get(names.ROOT) is not None:
             return Damaged(
-                f"{self.where(name)} is missing or cut short, and a document names it: put back a backup of it"
+                f"{self.where(name)} is missing or incomplete, but a document refers to it: restore it from a backup"
             )
         return Damaged(
             f"{self.bucket.url} was emptied or moved away while it was in use: {name} is gone, and so is {names.ROOT}; "
-            "stop every process that works there, then put back a backup, or run again to begin with an empty store"
+            "stop every process that uses it, then restore a backup, or run again to begin with an empty store"
         )
 
     def fetch(self, name: str) -> bytes:
@@ -191,15 +190,15 @@ class DocumentStore:
 
 
 BEGINNING = 1_704_067_200_000_000
-"""When time begins: 2024, in microseconds."""
+"""The start of our time: 2024, in microseconds."""
 LEAP = 1 << 40
-"""Where the clock was set back, an epoch starts so much higher than the last."""
+"""If the clock was set back, an epoch starts this much higher than the last."""
 ROOT_TURNS = 8
 
 
 def open_root(documents: DocumentStore) -> HeldDocument[Root]:
-    """Return the root, made if it is missing. A store that was copied from elsewhere begins a new epoch: the fences of
-    its chunks could otherwise be given out twice."""
+    """Return the root; create it if it is missing. A store that was copied from elsewhere begins a new epoch: the
+    fences of its chunks could otherwise be granted twice."""
     for _ in range(ROOT_TURNS):
         held = documents.read(Root, names.ROOT)
         if held is None:
@@ -215,16 +214,16 @@ def open_root(documents: DocumentStore) -> HeldDocument[Root]:
             return documents.swap(held, msgspec.structs.replace(held.document, url=documents.bucket.url))
         except Raced:
             continue
-    raise StoreUnavailable(f"{documents.bucket.url}: others keep changing it; try again later")
+    raise StoreUnavailable(f"{documents.bucket.url}: other processes keep changing it; try again later")
 
 
 def is_store_there(bucket: Bucket) -> bool:
-    """Return whether a store is in the bucket; nothing is made."""
+    """Return whether the bucket contains a store; nothing is created."""
     return DocumentStore(bucket).read(Root, names.ROOT) is not None
 
 
 def probe(bucket: Bucket) -> None:
-    """Refuse a bucket that takes a write which it should have refused."""
+    """Refuse a bucket that accepts a write which it should have refused."""
     name = names.probe(secrets.token_hex(8))
     try:
         first = bucket.create(name, b'{"holdfast": "probe", "number": 1}')
@@ -236,8 +235,8 @@ def probe(bucket: Bucket) -> None:
         raise StoreUnavailable(f"{bucket.url} does not answer the first writes: {error}") from None
     if not (is_exclusive and is_compared):
         raise StoreUnusable(
-            f"{bucket.url} cannot hold a store: it takes conditional writes without looking at their condition, so two "
-            "owners could write over each other; use another bucket, or a database"
+            f"{bucket.url} cannot hold a store: it ignores the condition of conditional writes, so two owners could "
+            "overwrite each other; use another bucket, or a database"
         )
 
 
@@ -250,17 +249,17 @@ def _is_refused(write: Callable[[], object]) -> bool:
 
 
 def _after(epoch: int) -> int:
-    """Return a least fence that is higher than all fences of an epoch."""
+    """Return a floor above all fences of an epoch."""
     now = time.time_ns() // 1000 - BEGINNING
     return now if now > epoch else epoch + LEAP
 
 
 VERB_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds before a verb is asked again."""
+"""Seconds before a verb is retried."""
 
 
 class KeepsDocuments(Protocol):
-    """Whatever keeps its documents on a documents."""
+    """An object with a document store."""
 
     _documents: DocumentStore
 
@@ -271,7 +270,8 @@ R = TypeVar("R")
 
 
 def patient(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Return a verb that may be asked again when nobody answered: it writes nothing, or is known by its own ids."""
+    """Return a verb that is retried if the bucket did not answer: it writes nothing, or is recognised by its own
+    ids."""
 
     @functools.wraps(verb)
     def patiently(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -279,13 +279,11 @@ def patient(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
             try:
                 return verb(self, *args, **kwargs)
             except Away as error:
-                log.info("%s; it is asked again in %g s", error, seconds)
+                log.info("%s; retrying in %g s", error, seconds)
                 self._documents.rest(seconds)
         try:
             return verb(self, *args, **kwargs)
         except Away as error:
-            raise Away(
-                f"{error}; nobody answered for {sum(VERB_PAUSES):g} s and {len(VERB_PAUSES) + 1} tries"
-            ) from error
+            raise Away(f"{error}; no answer for {sum(VERB_PAUSES):g} s and {len(VERB_PAUSES) + 1} tries") from error
 
     return patiently

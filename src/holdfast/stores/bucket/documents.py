@@ -1,9 +1,10 @@
-"""The documents of a bucket store: what each holds, how it becomes bytes and comes back, and what becomes of the
-document of a chunk that is granted and cut, renewed, committed to, or acted on. Nothing is written here.
+"""The documents of a bucket store: their content and encoding, and how the document of a chunk changes when the chunk
+is granted and cut, renewed, committed to, or acted on. Nothing is written here.
 
-Three kinds are replaced by compare-and-swap, and carry a revision that only grows, the id of the write that made them
+Three kinds are replaced by compare-and-swap, and have a revision that only grows, the id of the write that made them
 and the epoch of the store: the root (names of batches), a batch (its chain, its groups of items), and a chunk (lease,
-fence, totals, where its items stand). What is written once and never changes (items, outputs, entries) has no revision.
+fence, totals, places of its items). Objects that are written once and never change (items, outputs, entries) have no
+revision.
 """
 
 import hashlib
@@ -36,22 +37,22 @@ from holdfast.core.model import (
 from holdfast.stores.bucket import names
 
 FORMAT = 2
-"""Documents of chunks say of which kind their items are since 2: see `with_kind`."""
+"""Since format 2, documents of chunks store the kind of their items: see `with_kind`."""
 REF = "Q"
-"""A column of references: where an output stands, 0 for none."""
+"""A column of references to outputs, 0 for none."""
 SEQ_BITS = 32
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """What every document says about itself."""
+    """The fields of every document."""
 
     holdfast: str
-    """Which kind it is."""
+    """The kind of the document."""
     format: int = FORMAT
     revision: int = 0
     """Grows with every write, so that no two versions have the same bytes."""
     write: str = ""
-    """The id of the write that made it: how a writer whose reply was lost knows its own."""
+    """The id of the write that made it: a writer whose reply was lost recognises its own write by it."""
     epoch: int = 0
 
 
@@ -60,13 +61,13 @@ class Root(Document, frozen=True, kw_only=True):
 
     holdfast: str = "root"
     url: str = ""
-    """Where the store is: a copy elsewhere begins a new epoch."""
+    """The location of the store: a copy elsewhere begins a new epoch."""
     next: int = 1
     names: list[tuple[int, str]] = []
 
 
 class ItemGroup(msgspec.Struct, frozen=True, array_like=True):
-    """Items that were admitted together, and the chunk they began in."""
+    """Items that were admitted together, and their first chunk."""
 
     lo: int
     hi: int
@@ -81,15 +82,15 @@ class BatchDocument(Document, frozen=True, kw_only=True):
     batch: Batch
     groups: list[ItemGroup] = []
     seal: str = ""
-    """Which seal stands, or is being made: chunks carry the same word."""
+    """The id of the current or beginning seal: chunks store the same id."""
     renewed: bool = False
-    """Whether an item may have come again with another payload: its chunk knows."""
+    """True if an item may have come again with a different payload, which its chunk stores."""
     noted: list[bytes] = []
-    """Digests of what was noted once."""
+    """Digests of entries that are noted only once."""
 
 
 class PlaceRow(msgspec.Struct, frozen=True, array_like=True):
-    """A place, short."""
+    """A place in compact form."""
 
     stage: int
     state: State
@@ -97,7 +98,7 @@ class PlaceRow(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     due: float
     since: float
-    """Not read any more: see `used`."""
+    """No longer read: see `used`."""
     spent: int
     rewinds: int
     requeues: int
@@ -112,14 +113,14 @@ PLACE_FIELDS = tuple(name for name in PlaceRow.__struct_fields__ if name != "sin
 
 
 class Renewal(msgspec.Struct, frozen=True, array_like=True):
-    """Where the payload stands that replaced the first one."""
+    """A reference to the payload that replaced the first one."""
 
     ref: int
     digest: bytes
 
 
 class StoredReach(msgspec.Struct, frozen=True, array_like=True):
-    """A checkpoint; a large accumulator stands with the entry that wrote it."""
+    """A checkpoint; a large accumulator is stored with the entry that wrote it."""
 
     rows: int
     cursor: bytes
@@ -127,35 +128,35 @@ class StoredReach(msgspec.Struct, frozen=True, array_like=True):
     acc: bytes | None = None
     ref: int = 0
     name: str = ""
-    """Of that entry: it is read without looking through the chain, however long that has become."""
+    """The name of that entry: it is read without searching the chain, however long that is."""
 
 
 class ChunkDocument(Document, frozen=True, kw_only=True):
-    """A chunk with all that changes about its items."""
+    """A chunk with everything about its items that changes."""
 
     holdfast: str = "chunk"
     chunk: Chunk
     term: float = 0.0
-    """How long the lease lasts from the moment somebody first sees this beat."""
+    """The length of the lease, counted from the moment at which another process first sees this beat."""
     beat: int = 0
-    """Grows with every write of an owner, and with no other: acts and seals are no sign of its life."""
+    """Grows with every write of an owner and with no other: acts and seals do not prove that it is alive."""
     children: list[int] = []
-    """The chunks that were cut off: a child is real once it stands here."""
+    """The chunks that were cut off: a child exists once it is listed here."""
     seal: str = ""
     places: dict[int, PlaceRow] = {}
-    """Of items that left the plain way."""
+    """Places of items that left the plain way."""
     outputs: dict[int, bytes] = {}
     """By stage, a reference for each item."""
     renewed: dict[int, Renewal] = {}
     checkpoints: dict[int, StoredReach] = {}
 
     def refs(self, stage: int) -> list[int]:
-        """Return where the outputs of a stage stand, one for each item of the chunk."""
+        """Return the references to the outputs of a stage, one for each item of the chunk."""
         column = self.outputs.get(stage)
         return list(unpack(REF, column)) if column else [0] * self.chunk.size
 
     def place(self, n: int, columns: dict[int, list[int]], stages: int) -> ItemState:
-        """Return the stored place, or where the outputs say the item stands."""
+        """Return the stored place, or the one that follows from the outputs."""
         row = self.places.get(n)
         if row is not None:
             return place_of(row)
@@ -164,7 +165,7 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
         return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
 
     def places_between(self, stages: int, lo: int, hi: int | None) -> Iterator[tuple[int, ItemState]]:
-        """Yield where the items stand that have numbers from `lo` up to `hi`."""
+        """Yield the places of the items with numbers from `lo` up to `hi`."""
         columns = self.columns()
         return ((n, self.place(n, columns, stages)) for n in within(self.chunk, lo, hi))
 
@@ -174,7 +175,7 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
 
 
 class Keys(msgspec.Struct, frozen=True, array_like=True):
-    """What is known about the items of a group, but for their payloads."""
+    """Everything about the items of a group except their payloads."""
 
     keys: list[str | int]
     salts: list[bytes]
@@ -184,7 +185,7 @@ class Keys(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Data(msgspec.Struct, frozen=True, array_like=True):
-    """What a commit or an act wrote that does not stand in the document."""
+    """The part of a commit or an act that is not stored in the document."""
 
     outputs: dict[tuple[int, int], Output] = {}
     """By item and stage."""
@@ -208,24 +209,24 @@ def encode(document: Document) -> bytes:
 
 
 def decode(kind: type[D], data: bytes, where: str) -> D:
-    """Return the document in some bytes; what is foreign, torn or from the future is refused, never guessed at."""
+    """Return the document in some bytes; foreign, incomplete or newer ones are refused."""
     try:
         about = _about.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError):
-        if kind is not Root:  # a store is there, and it named this document
-            raise Damaged(f"{where} is foreign or cut short: put back a backup of it") from None
-        raise NotOurs(f"{where} is not a document of a Holdfast store: name another place") from None
+        if kind is not Root:  # a store exists, and it named this document
+            raise Damaged(f"{where} is foreign or incomplete: restore it from a backup") from None
+        raise NotOurs(f"{where} is not a document of a Holdfast store: choose another place") from None
     if about.format > FORMAT:
         raise SchemaTooNew(
             f"{where} was written by a newer Holdfast (format {about.format}, this one knows {FORMAT}): update Holdfast"
         )
     wanted = next(name for name, each in _kinds.items() if each is kind)
     if about.holdfast != wanted:
-        raise Damaged(f"{where} is a document of the kind {about.holdfast!r}, not {wanted!r}: put back a backup of it")
+        raise Damaged(f"{where} is a document of the kind {about.holdfast!r}, not {wanted!r}: restore it from a backup")
     try:
         found: D = _decoders[wanted].decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Damaged(f"{where} does not hold what was written ({error}): put back a backup of it") from None
+        raise Damaged(f"{where} does not contain what was written ({error}): restore it from a backup") from None
     return found
 
 
@@ -237,7 +238,7 @@ def decode_keys(data: bytes, where: str) -> Keys:
     try:
         return _unpack_keys(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Damaged(f"{where} does not hold what was written ({error}): put back a backup of it") from None
+        raise Damaged(f"{where} does not contain what was written ({error}): restore it from a backup") from None
 
 
 def encode_data(data: Data) -> bytes:
@@ -251,7 +252,7 @@ def decode_data(data: bytes, where: str) -> Data:
         outputs = {(row[0], row[1]): Output(*row) for row in rows}
         return Data(outputs, accs, {n: (salt, payload) for n, (salt, payload) in renewed.items()})
     except (msgspec.DecodeError, TypeError, ValueError) as error:
-        raise Damaged(f"{where} does not hold what was written ({error}): put back a backup of it") from None
+        raise Damaged(f"{where} does not contain what was written ({error}): restore it from a backup") from None
 
 
 def place_of(row: PlaceRow) -> ItemState:
@@ -263,7 +264,7 @@ def row_of(place: ItemState) -> PlaceRow:
 
 
 def with_refs(document: ChunkDocument, outputs: list[tuple[int, int]], ref: int) -> dict[int, bytes]:
-    """Return the columns once the outputs of some (item, stage) stand in a new place."""
+    """Return the columns once the outputs of some (item, stage) have a new reference."""
     columns: dict[int, list[int]] = {}
     for n, stage in outputs:
         if stage not in columns:
@@ -273,12 +274,12 @@ def with_refs(document: ChunkDocument, outputs: list[tuple[int, int]], ref: int)
 
 
 def within(chunk: Chunk, lo: int, hi: int | None) -> range:
-    """Return the numbers from `lo` up to `hi` that a chunk has."""
+    """Return the numbers from `lo` up to `hi` that are in a chunk."""
     return range(max(lo, chunk.lo), chunk.hi if hi is None else min(hi, chunk.hi))
 
 
 def amended(document: BatchDocument, change: Amendment) -> BatchDocument:
-    """Return a batch after an amendment; its chain is not linked yet. A seal that is lifted takes its word along."""
+    """Return a batch after an amendment; its chain is not linked yet. Lifting a seal removes its id."""
     digest = digest_of(change.kind, change.body)
     return msgspec.structs.replace(
         document,
@@ -289,18 +290,18 @@ def amended(document: BatchDocument, change: Amendment) -> BatchDocument:
 
 
 def digest_of(kind: str, body: bytes) -> bytes:
-    """Return what a batch remembers of an entry of its chain, to know whether it is there."""
+    """Return the digest by which a batch remembers that an entry is in its chain."""
     return hashlib.sha256(kind.encode() + b"\0" + body).digest()[:16]
 
 
 replace = msgspec.structs.replace
 V = TypeVar("V")
 LARGE_ACC = 4096
-"""A larger accumulator does not stand in the document, which is written with every heartbeat."""
+"""A larger accumulator is not stored in the document, which is written with every heartbeat."""
 
 
 class CutDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant as documents: of what is granted, and of what was cut off."""
+    """A grant as documents: the granted chunk, and the one that was cut off."""
 
     given: lease.Grant
     granted: ChunkDocument
@@ -309,7 +310,7 @@ class CutDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_chunk(batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, number: int, epoch: int, ended: bool, actor: str,
               now: float) -> tuple[ChunkDocument, Entry]:  # fmt: skip
-    """Return the document of a chunk of new items, and the entry of its batch that its chain begins at."""
+    """Return the document of a chunk of new items, and the entry of its batch at which its chain begins."""
     lo, identity = batch.admitted, names.chunk_id(batch.id, number)
     dead = {n: item.place for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD}
     body = journal.Ingested(
@@ -323,19 +324,19 @@ def new_chunk(batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, number: int
 
 
 ROW = "row "
-"""How the keys of rows begin that a scan has buried, in a store whose chunks do not say their kind."""
+"""The prefix of the keys of buried rows of a scan, in a store whose chunks do not store their kind."""
 
 
 def is_scan(batch: BatchDocument) -> bool:
-    """Return whether a batch was a scan by the rule of the first format: its one stage has a source."""
+    """Return whether a batch was a scan by the rule of the first format: its only stage has a source."""
     stages = canonical.decode(batch.batch.definition)["stages"]
     return len(stages) == 1 and isinstance(stages[0], dict) and "source" in stages[0]
 
 
 def with_kind(document: ChunkDocument, key: Key | None) -> ChunkDocument:
-    """Return the document of a chunk of a scan with the kind that it did not say in the first format: the key of its
-    first item told rows from partitions. None for a chunk that the batch does not name yet: only rows come as dead
-    letters."""
+    """Return the document of a chunk of a scan with its kind, which the first format did not store: the key of its
+    first item distinguishes rows from partitions. `key` is None for a chunk that the batch does not name yet: then only
+    rows begin as dead letters."""
     chunk = document.chunk
     is_row = chunk.counts.dead == chunk.size if key is None else isinstance(key, str) and key.startswith(ROW)
     return replace(document, chunk=replace(chunk, kind=Kind.ROWS if is_row else Kind.PARTITIONS))
@@ -349,7 +350,7 @@ def places_of(document: ChunkDocument, stages: int) -> dict[int, ItemState]:
 def grant(
     document: ChunkDocument, want: ClaimRequest, *, now: float, stages: int, floor: int, child: int
 ) -> CutDocument:
-    """Return a chunk under a new fence, cut to what is wanted; `child` is the number of what is cut off."""
+    """Return a chunk under a new fence, cut to the request; `child` is the number of the chunk that is cut off."""
     chunk = document.chunk
     given = lease.grant(
         chunk, want, now=now, floor=floor, child_id=names.chunk_id(chunk.batch, child),
@@ -366,12 +367,12 @@ def grant(
 
 
 def snapshots(document: ChunkDocument) -> list[journal.Snapshot]:
-    """Return the attempts that whoever is granted a chunk may repeat."""
+    """Return the attempts that the new owner of a chunk may repeat."""
     return lease.snapshots((n, place_of(row)) for n, row in sorted(document.places.items()))
 
 
 def _part(document: ChunkDocument, chunk: Chunk) -> ChunkDocument:
-    """Return what a document says about the items of a part of its chunk."""
+    """Return the content of a document for the items of a part of its chunk."""
     first, last = chunk.lo - document.chunk.lo, chunk.hi - document.chunk.lo
     return replace(
         document,
@@ -391,7 +392,7 @@ def _of(values: Mapping[int, V], chunk: Chunk) -> dict[int, V]:
 
 
 def renewed(document: ChunkDocument, expires: float, seconds: float) -> ChunkDocument:
-    """Return a lease that lasts longer."""
+    """Return the chunk with an extended lease."""
     return replace(document, chunk=replace(document.chunk, expires=expires), term=seconds, beat=document.beat + 1)
 
 
@@ -399,7 +400,7 @@ def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocum
     """Return a chunk after a commit that its guard lets through; its chain is not linked yet."""
     chunk = document.chunk
     advanced = settle.advanced(chunk, commit, now)
-    term = min(advanced.expires - now, max(document.term, commit.extend))  # a clock set back lengthens no lease
+    term = min(advanced.expires - now, max(document.term, commit.extend))  # a clock set back extends no lease
     ref = _ref(chunk)
     return replace(
         document,
@@ -455,7 +456,7 @@ def data_of_act(effect: acts.Effect) -> Data | None:
 
 
 def _ref(chunk: Chunk) -> int:
-    """Return where the next commit of a chunk puts what it brings."""
+    """Return the reference for the outputs of the next commit of a chunk."""
     return names.number_of(chunk.id) << SEQ_BITS | (chunk.seq + 1)
 
 
@@ -473,7 +474,7 @@ def _reached(checkpoints: Iterable[Checkpoint], now: float, ref: int) -> dict[in
 
 
 def named(document: ChunkDocument, entry: str, accs: Iterable[int]) -> ChunkDocument:
-    """Return a chunk whose large accumulators of a write are found by the name of its entry."""
+    """Return a chunk whose large accumulators of a write refer to the name of its entry."""
     reached = {n: replace(document.checkpoints[n], name=entry) for n in accs}
     return replace(document, checkpoints={**document.checkpoints, **reached}) if reached else document
 

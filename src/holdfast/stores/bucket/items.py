@@ -1,9 +1,8 @@
-"""What never changes in a bucket store: the entries of its journal, and items and outputs, which are written once, in
-groups, and read in parts.
+"""The immutable objects of a bucket store: the entries of its journal, and items and outputs, which are written once,
+in groups, and read in parts.
 
 An entry is written before the document that names the last one of its chain, and is in the chain if the head in the
-document leads back to it. What was written for a document that lost its race stands beside it for ever, and nothing
-leads there.
+document leads back to it. Objects written for a document that lost its race remain, but nothing refers to them.
 """
 
 import hashlib
@@ -52,13 +51,13 @@ from holdfast.stores.bucket.documents import (
 from holdfast.stores.bucket.names import EntryName
 
 KNOWN_CHAINS = 256
-"""Chains whose names are remembered; the one that was asked for longest ago is forgotten first."""
+"""Chains whose names are remembered; the least recently used is forgotten first."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, int, bytes, bytes, bytes]).decode
 
 
 class Chains:
-    """The chains of a store, and the names of their entries as far as they were followed."""
+    """The chains of a store, and the names of their entries as far as they have been followed."""
 
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
@@ -66,7 +65,7 @@ class Chains:
         self._lock = threading.Lock()
 
     def write(self, batch: BatchId, number: int, before: bytes, entry: Entry) -> EntryName:
-        """Write an entry, durable but not in the chain yet."""
+        """Write an entry, durable but not yet in the chain."""
         header = journal.decode_header(entry.head)
         name = names.entry(entry.seq, before, entry.hash, header.commit_id)
         packed = _encode((entry.chain, entry.seq, entry.head, entry.body, entry.hash))
@@ -79,7 +78,7 @@ class Chains:
             chain, seq, head, body, hash_ = _decode(self._documents.fetch(where))
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise Damaged(
-                f"{self._documents.where(where)} does not hold what was written ({error}): put back a backup"
+                f"{self._documents.where(where)} does not contain what was written ({error}): restore it from a backup"
             ) from None
         return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
 
@@ -92,7 +91,7 @@ class Chains:
                 self._known[batch, number] = known
                 return known
         if len(known) > seq or (len(known) == seq and known and known[-1].hash != wanted):
-            known = []  # this is an earlier head, or another history: a bucket that was set back
+            known = []  # an earlier head, or another history: the bucket was set back
         found = known + self._beyond(batch, number, known, seq, wanted)
         if 0 < len(known) < len(found) and found[len(known)].before != known[-1].hash:
             found = self._beyond(batch, number, [], seq, wanted)
@@ -129,16 +128,16 @@ class Chains:
 
 
 CACHE_BYTES = 32 * 1024 * 1024
-"""Of objects that never change, so much is kept in memory."""
+"""Bytes of immutable objects kept in memory."""
 PART_BYTES = 4 * 1024 * 1024
-"""Of payloads, so much is read with one request."""
+"""Bytes of payloads read with one request."""
 GROUPS_AT_A_TIME = 64
-"""Of keys, so many groups are read together."""
+"""Groups of keys read together."""
 DIGEST = 32
 
 
 class Index:
-    """The keys of one batch, in memory: which item has which key."""
+    """The keys of one batch, in memory, with the number of each item."""
 
     def __init__(self) -> None:
         self.groups = 0
@@ -155,7 +154,7 @@ class Index:
 
 
 class Items:
-    """What never changes about items: keys, payloads, outputs."""
+    """The immutable parts of items: keys, payloads, outputs."""
 
     def __init__(self, documents: DocumentStore, chains: Chains, chunks: ChunkCache) -> None:
         self._documents, self._chains, self._chunks = documents, chains, chunks
@@ -168,7 +167,7 @@ class Items:
     # -- groups of items ----------------------------------------------------------------------------------------
 
     def write(self, batch: BatchId, lo: int, items: Sequence[NewItem]) -> str:
-        """Write a group of items, durable but not admitted yet, and return its name."""
+        """Write a group of items, durable but not yet admitted, and return its name."""
         payloads = [item.payload for item in items]
         keys = Keys([item.key for item in items], [item.salt for item in items], [len(p) for p in payloads],
                     b"".join(hashlib.sha256(payload).digest() for payload in payloads))  # fmt: skip
@@ -179,12 +178,12 @@ class Items:
         return name
 
     def index(self, document: BatchDocument) -> Index:
-        """Return the keys of a batch up to what its document says; those of new groups are read."""
+        """Return the keys of a batch as of its document; the keys of new groups are read."""
         with self._lock:
             index = self._indexes.setdefault(document.batch.id, Index())
         while (first := index.groups) < len(document.groups):
             new = document.groups[first : first + GROUPS_AT_A_TIME]
-            found = self._chunks.each(self.keys, new)  # without the lock: its readers take it, too
+            found = self._chunks.each(self.keys, new)  # without the lock, which its readers take
             with self._lock:
                 for at, (group, keys) in enumerate(zip(new, found, strict=True), first):
                     if at == index.groups:
@@ -192,8 +191,8 @@ class Items:
         return index
 
     def known(self, held: HeldDocument[BatchDocument], items: Sequence[NewItem]) -> Known:
-        """Return which of some items the batch has. Payloads that replaced the first ones are known to the chunks
-        alone: those of what was found are asked."""
+        """Return which of some items the batch has. Replaced payloads are stored only in the chunks, so the chunks of
+        known items are read."""
         found = self._known(held.document, items, {})
         if not held.document.renewed or not found:
             return found
@@ -223,8 +222,8 @@ class Items:
         return found
 
     def with_kind(self, document: ChunkDocument, batch: Callable[[], BatchDocument]) -> ChunkDocument:
-        """Return the document of a chunk that does not say its kind, with it. Whether its batch is a scan is looked up
-        once for each batch."""
+        """Return the document of a chunk with its kind, which it does not store. Its batch is checked for being a
+        scan once."""
         chunk = document.chunk
         if self._scans.get(chunk.batch) is False:
             return document
@@ -237,7 +236,7 @@ class Items:
     def rows(
         self, group: ItemGroup, ns: Sequence[int], most: int = PART_BYTES
     ) -> Iterator[tuple[int, Key, bytes, bytes]]:
-        """(number, key, salt, payload) of some items of a group, in order; so many bytes are read at a time."""
+        """Yield (number, key, salt, payload) of some items of a group, in order; `most` bytes are read at a time."""
         keys = self.keys(group)
         ends = [0, *accumulate(keys.sizes)]
         for part in _parts([n - group.lo for n in ns], ends, most):
@@ -247,12 +246,12 @@ class Items:
                 payload = data[ends[at] - first : ends[at + 1] - first]
                 yield group.lo + at, keys.keys[at], keys.salts[at], payload
 
-    # -- items as they stand ------------------------------------------------------------------------------------
+    # -- items with places --------------------------------------------------------------------------------------
 
     def loaded(
         self, batch: BatchDocument, document: ChunkDocument, pending: Sequence[tuple[int, ItemState]], most: int
     ) -> Iterator[Item]:
-        """Pending items of a chunk with the input of their stage."""
+        """Yield pending items of a chunk with the input of their stage."""
         places, columns, nothing = dict(pending), document.columns(), [0] * document.chunk.size
         for group, ns in by_group(batch.groups, [n for n, _ in pending]):
             for n, key, salt, payload in self.rows(group, ns, min(most, PART_BYTES)):
@@ -278,19 +277,18 @@ class Items:
                     salt, payload = self.data(batch.batch.id, document.renewed[n].ref).renewed[n]  # noqa: PLW2901
                 yield StoredItem(n=ItemNo(n), key=key, place=places[n], payload=payload, salt=salt)
 
-    # -- what commits brought -----------------------------------------------------------------------------------
+    # -- data of commits ----------------------------------------------------------------------------------------
 
     def write_data(self, batch: BatchId, number: int, name: EntryName, data: Data) -> None:
         self._documents.put(names.data(batch, number, name), encode_data(data))
 
     def data(self, batch: BatchId, ref: int, entry: str = "") -> Data:
-        """Return what the commit at a reference brought; where the name of its entry is known, the chain is not
-        asked."""
+        """Return the data of the commit at a reference; if the name of its entry is given, the chain is not read."""
         number, seq = ref >> SEQ_BITS, ref & ((1 << SEQ_BITS) - 1)
         return self._data_at(names.data(batch, number, entry if entry else self._entry(batch, number, seq)))
 
     def _entry(self, batch: BatchId, number: int, seq: int) -> EntryName:
-        """Return the entry at a place of the chain of a chunk."""
+        """Return the entry at a position in the chain of a chunk."""
         held = self._chunks.known(batch, number)
         if held is None or held.document.chunk.seq < seq:
             held = self._chunks.fresh(batch, number)
@@ -332,7 +330,7 @@ class Items:
 
 
 def by_group(groups: Sequence[ItemGroup], ns: Sequence[int]) -> Iterator[tuple[ItemGroup, list[int]]]:
-    """Some item numbers, in order, with the group that each part of them is in."""
+    """Yield each group with the item numbers that are in it, in order."""
     starts = [0]
     for group in groups:
         starts.append(_first_at(ns, group.hi, starts[-1]))
@@ -342,7 +340,7 @@ def by_group(groups: Sequence[ItemGroup], ns: Sequence[int]) -> Iterator[tuple[I
 
 
 def _parts(places: Sequence[int], ends: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Yield items that are read together: all that lie within so many bytes, and at least one."""
+    """Yield items that are read together: as many as lie within so many bytes, and at least one."""
     part: list[int] = []
     for at in places:
         if part and ends[at + 1] - ends[part[0]] > most:
@@ -361,7 +359,7 @@ def _first_at(ns: Sequence[int], bound: int, start: int) -> int:
 
 
 def groups_of(items: Sequence[NewItem]) -> Iterator[tuple[Sequence[NewItem], bool]]:
-    """Parts of a size that a document can hold, each with whether it is the last."""
+    """Yield parts small enough for one document, each with whether it is the last."""
     for at in range(0, max(1, len(items)), BUCKET_CHUNK_ITEMS):
         yield items[at : at + BUCKET_CHUNK_ITEMS], at + BUCKET_CHUNK_ITEMS >= len(items)
 

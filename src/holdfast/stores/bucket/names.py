@@ -1,14 +1,14 @@
-"""Where everything stands in a bucket store, below its prefix.
+"""The names of all objects in a bucket store, below its prefix.
 
     root.json                                    the names of the batches
     b/0000001/batch.json                         a batch
     b/0000001/c/00000003.json                    a chunk
     b/0000001/g/00000000000-3f….keys, .data      a group of items: keys, salts, sizes; payloads
-    b/0000001/j/00000003/00000007-…-…-…          an entry: number, hash before it, its own hash, commit
-    b/0000001/d/00000003/00000007-…-…-…          what the commit of that entry brought: outputs
+    b/0000001/j/00000003/00000007-…-…-…          an entry: number, previous hash, its own hash, commit
+    b/0000001/d/00000003/00000007-…-…-…          the outputs of the commit of that entry
 
-Names of entries carry both hashes, so that a listing alone tells which of them are in the chain: what a lost race
-left behind is not linked by anything.
+Names of entries contain both hashes, so that a listing alone shows which of them are in the chain: the remains of a
+lost race are not linked by anything.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from holdfast.core.model import BatchId, ChunkId
 
 CHUNK_BITS = 24
-"""A chunk's id is its batch and its number in it; those of the first batch are plain numbers."""
+"""A chunk's id combines its batch and its number in the batch; in the first batch, ids are plain numbers."""
 HASH_CHARS = 32
 NOBODY = "0"
 
@@ -24,7 +24,7 @@ ROOT = "root.json"
 
 
 class EntryName(NamedTuple):
-    """What the name of an entry tells."""
+    """The parts of the name of an entry."""
 
     seq: int
     before: str
@@ -36,7 +36,7 @@ class EntryName(NamedTuple):
 
 
 def probe(word: str) -> str:
-    """Return what is written to find out whether the bucket compares and swaps."""
+    """Return the name of the object that tests whether the bucket supports compare-and-swap."""
     return f"probe/{word}.json"
 
 
@@ -75,7 +75,7 @@ def group(batch: BatchId, lo: int, digest: bytes) -> str:
 
 
 def entries(batch: BatchId, number: int) -> str:
-    """Return the chain of a chunk; that of number 0 is the batch's own."""
+    """Return the prefix of the chain of a chunk; number 0 is the chain of the batch."""
     return f"b/{batch:07}/j/{number:08}/"
 
 

@@ -1,9 +1,9 @@
-"""A store on a bare bucket: one document for each chunk, replaced by compare-and-swap; nothing else has to be running.
+"""A store in a plain bucket: one document for each chunk, replaced by compare-and-swap; no other service is needed.
 
-Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; before them those of a batch
-as a whole. Each writes first what never changes (items, outputs, the entry), then swaps one document, which makes all
-of it true at once. A verb that loses the race reads again and decides again: a conflict is no lost lease, only another
-owner or fence is. A batch is sealed chunk by chunk: see `batches`.
+Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; before them come those of a
+batch as a whole. Each first writes immutable objects (items, outputs, the entry), then swaps one document, which puts
+all of them into effect at once. A verb that loses the race reads and decides again: a conflict does not mean a lost
+lease, only another owner or fence does. A batch is sealed chunk by chunk: see `batches`.
 """
 
 import random
@@ -57,7 +57,7 @@ from holdfast.stores.buckets.base import Bucket
 replace = msgspec.structs.replace
 CAPABILITIES = Capabilities(budget=False, events=False, one_clock=False, items=BUCKET_ITEMS)
 AT_ONCE = 8
-"""Requests that are under way at the same time."""
+"""Requests in progress at the same time."""
 
 
 class BucketStore:
@@ -82,7 +82,7 @@ class BucketStore:
         return self._items.with_kind(document, lambda: self._batches.known(document.chunk.batch).document)
 
     def mark(self, batch: BatchId) -> int | None:
-        """Nobody tells when others write, and a look would be a request."""
+        """Return None: a bucket does not report writes, and checking would be a request."""
         return None
 
     def close(self) -> None:
@@ -105,11 +105,11 @@ class BucketStore:
         return self._amend(batch, decide, actor)
 
     def _amend(self, batch: BatchId, decide: course.Decide, actor: str) -> course.Amended:
-        """Decide, write the entry, swap the document; from the beginning where someone else was first."""
+        """Decide, write the entry, swap the document; start over if another process was first."""
         for _ in range(TURNS):
             held = self._batches.known(batch)
             document = held.document
-            facts = course.BatchFacts(  # its time is taken before chunks are looked at: what comes later is later
+            facts = course.BatchFacts(  # the time is taken before chunks are read
                 document.batch, self.now(), lambda: self._swept(batch),
                 lambda kind, body, known=document.noted: documents.digest_of(kind, body) in known,  # type: ignore[misc]
             )  # fmt: skip
@@ -154,8 +154,8 @@ class BucketStore:
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
     ) -> Admitted:
-        """Admit items as the contract says, `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after the
-        other."""
+        """Admit items as the contract requires, `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after
+        the other."""
         answers = [
             self._add_group(batch, group, kind, ended=ended and is_last, actor=actor)
             for group, is_last in groups_of(items)
@@ -173,7 +173,7 @@ class BucketStore:
             course.check_takes_items(found, len(fresh))
             if found.admitted + len(fresh) > BUCKET_ITEMS:
                 raise UsageError(
-                    f"batch {found.name!r} would have more than {BUCKET_ITEMS:,} items, the most that a bucket takes: "
+                    f"batch {found.name!r} would have more than {BUCKET_ITEMS:,} items, the most on a bucket: "
                     "split it, or keep its state in a database"
                 )
             if turn == 0:
@@ -187,7 +187,7 @@ class BucketStore:
 
     def _admit(self, held: HeldDocument[BatchDocument], fresh: Sequence[NewItem], kind: Kind, *, ended: bool,
                actor: str) -> None:  # fmt: skip
-        """The group, its chunk, the entry, and then the document of the batch that names them."""
+        """Write the group, its chunk and the entry, then the document of the batch that names them."""
         document, batch = held.document, held.document.batch
         grown = replace(
             batch, admitted=batch.admitted + len(fresh), ingested_at=self.now() if ended else batch.ingested_at
@@ -207,8 +207,7 @@ class BucketStore:
     def _make_chunk(
         self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str
     ) -> tuple[HeldDocument[ChunkDocument], Entry]:
-        """Return the document of a chunk under a number that nobody has; its chain begins where that of the batch will
-        be."""
+        """Return the document of a chunk under an unused number; its chain begins at the next entry of the batch."""
         number = self._chunks.next_number(batch.id)
         while True:
             made, entry = documents.new_chunk(batch, fresh, kind, number=number, epoch=self._documents.epoch,
@@ -221,7 +220,7 @@ class BucketStore:
     @patient
     def claim(self, want: ClaimRequest) -> Claim | Idle:
         if want.cap is not None:
-            raise UsageError(f"{self.url}: a bucket cannot hold a batch to a budget: keep its state in a database")
+            raise UsageError(f"{self.url}: a bucket cannot enforce a budget: keep its state in a database")
         for turn in range(TURNS):
             batch = self._batches.known(want.batch)
             seen = self._chunks.sweep(batch, *_asked(want))
@@ -241,7 +240,7 @@ class BucketStore:
     def _offer(
         self, document: BatchDocument, seen: Sequence[SeenChunk], want: ClaimRequest, *, is_crowded: bool
     ) -> SeenChunk | Idle:
-        """Return a chunk that may be claimed, or why there is none. Who lost a race tries elsewhere."""
+        """Return a chunk that may be claimed, or why there is none. After a lost race, choose another one."""
         now = self.now()
         why = course.barrier(document.batch, now, want.tolerance, sum(each.chunk.counts.dead for each in seen))
         if want.only is not None:
@@ -263,7 +262,8 @@ class BucketStore:
         return min(free, key=lambda each: (each.chunk.due == 0, each.chunk.due, each.chunk.lo))
 
     def _grant(self, batch: BatchDocument, seen: SeenChunk, want: ClaimRequest) -> Claim:
-        """Return what is cut off is written first; it is real once the document of its parent says so."""
+        """Grant a chunk. The chunk that is cut off is written first; it exists once the document of its parent lists
+        it."""
         held = self._chunks.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
@@ -294,7 +294,7 @@ class BucketStore:
         held = self._chunks.known(batch, number)
         for _ in range(TURNS):
             if held is None or (held.document.chunk.fence, held.document.chunk.owner) != (lease.fence, lease.owner):
-                held = self._chunks.fresh(batch, number)  # what is known may be old: that would be no lost lease
+                held = self._chunks.fresh(batch, number)  # the known document may be old, which is not a lost lease
                 if held is None or (held.document.chunk.fence, held.document.chunk.owner) != (lease.fence, lease.owner):
                     return None
             expires = self.now() + seconds
@@ -327,7 +327,7 @@ class BucketStore:
         return found
 
     def _held_or_cut(self, batch: HeldDocument[BatchDocument], claim: Claim) -> Sequence[ChunkDocument]:
-        """Return the document of a claim; of one that was lost, those of what has become of it."""
+        """Return the document of a claim; if the claim was lost, the documents that cover its items now."""
         held = self._chunks.known(claim.batch, names.number_of(claim.lease.chunk))
         if held is not None and held.document.chunk.fence == claim.lease.fence and held.document.chunk.hi == claim.hi:
             return [held.document]
@@ -341,7 +341,7 @@ class BucketStore:
         point: str,
         data: Data | None = None,
     ) -> HeldDocument[ChunkDocument]:
-        """Write what never changes, then the document with the entry at the head of its chain."""
+        """Write immutable objects, then the document with the entry at the head of its chain."""
         chunk, number = held.document.chunk, names.number_of(held.document.chunk.id)
         name = self._chains.write(chunk.batch, number, chunk.head, entry)
         if data is not None:
@@ -365,7 +365,7 @@ class BucketStore:
 
     @patient
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
-        """Commits of several chunks are written side by side; those of one chunk, one after the other."""
+        """Write commits of several chunks in parallel; those of one chunk, one after the other."""
         faults.reach("commit.before")
         for commit in commits:
             self._check(commit)
@@ -379,7 +379,7 @@ class BucketStore:
             some_landed = any(isinstance(answer, Receipt) and answer.landed for answer in answers.values())
             unknown = next((error for error in failed if isinstance(error, CommitUnknown)), None)
             if some_landed and unknown is None:
-                raise CommitUnknown(f"{failed[0]}; others of its group landed")
+                raise CommitUnknown(f"{failed[0]}; other commits of its group landed")
             raise unknown if unknown is not None else failed[0]
         return [answer for _, answer in sorted(answers.items()) if isinstance(answer, Receipt)]
 
@@ -393,7 +393,7 @@ class BucketStore:
         return told
 
     def _check(self, commit: Commit) -> None:
-        """Refuse what makes no sense before anything is written."""
+        """Refuse an invalid commit before anything is written."""
         held = self._of(commit)
         if held is None:
             self._batches.find(names.batch_of(commit.chunk))
@@ -427,8 +427,8 @@ class BucketStore:
         raise self._batches.crowded(f"chunk {commit.chunk}")
 
     def _refusal(self, held: HeldDocument[ChunkDocument], commit: Commit, *, is_sealed: bool) -> Receipt:
-        """Return why a commit does not land now, or that it did before: the chain is asked before owner and fence
-        are."""
+        """Return why a commit does not land now, or that it landed before: the chain is checked before owner and
+        fence."""
         if self._chains.has(held.document.chunk, commit.id):
             return unwritten(settle.Judged(commit))
         chunk = held.document.chunk
@@ -441,7 +441,7 @@ class BucketStore:
     # -- operators ----------------------------------------------------------------------------------------------
 
     def act(self, act: Act) -> list[ItemNo]:
-        """Act as the contract says, chunk by chunk: an act on several chunks is done one after the other."""
+        """Act as the contract requires, chunk by chunk: an act on several chunks is done one after the other."""
         faults.reach("act.before")
         held = self._batches.known(act.batch)
         if held.document.batch.sealed_at is not None:
@@ -466,15 +466,15 @@ class BucketStore:
         raise self._batches.crowded(f"batch {act.batch}")
 
     def _act_on_first(self, act: Act, left: Sequence[Change], written: set[ChunkId]) -> tuple[int, list[ItemNo]]:
-        """Change the items of the first chunk: how many changes that were, and which came true. `written` are the
-        chunks in whose chains this call has put the act."""
+        """Change the items of the first chunk; return the number of changes and the items that changed. `written` are
+        the chunks to whose chains this call has added the act."""
         batch = self._batches.known(act.batch)
         seen = self._chunks.sweep(batch)
         held = self._chunks.document(chunk_with(seen, left[0].n, batch.document.batch))
         document, now = held.document, self.now()
         changes = [change for change in left if document.chunk.lo <= change.n < document.chunk.hi]
         if not changes:
-            raise Raced  # it was cut between two looks
+            raise Raced  # it was cut between two reads
         if self._batches.is_sealed(held):
             raise Refused(f"batch {batch.document.batch.name!r} is sealed: reopen it before changing its items")
         others = [chunk for chunk in lineage([each.chunk for each in seen], left[0].n) if chunk.id not in written]
@@ -572,7 +572,7 @@ class BucketStore:
 
 
 def _asked(want: ClaimRequest) -> tuple[int, int | None]:
-    """Return the items whose chunks have to be seen: all, where dead letters are counted."""
+    """Return the range of items whose chunks must be read: all, if dead letters are counted."""
     return (0, None) if want.only is None or want.tolerance is not None else (want.only, want.only + 1)
 
 

@@ -1,1 +1,1 @@
-"""The bucket port: four places that keep named bytes and can replace them only if nobody else did, read in `base`."""
+"""The bucket port: four places that keep named bytes and replace them only if they are unchanged; start with `base`."""

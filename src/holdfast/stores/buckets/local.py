@@ -1,9 +1,9 @@
 """A directory as a bucket: one file for each object, with the same compare-and-swap as a bucket in the cloud.
 
-An object is written to a file of its own, synced, and then given its name: by a link, which fails where the name is
-taken, or by a rename under a lock file, after the content was compared. The folder is synced before the caller hears of
-it, and so was, once, every folder above it. A crash leaves nothing but temporary files, which no listing shows; who
-writes later takes them away, once they are old and nobody holds them.
+An object is written to a temporary file, synced, and then given its name: by a link, which fails if the name is taken,
+or by a rename under a lock file, after the content was compared. The folder is synced before the call returns, and so
+was, once, every folder above it. A crash leaves only temporary files, which no listing shows; later writers remove them
+once they are old and unlocked.
 """
 
 import errno
@@ -31,9 +31,9 @@ from holdfast.stores.buckets.base import (
 TEMPORARY = ".holdfast-tmp"
 LOCKS = ".holdfast-locks"
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
-"""A store belongs to its user: payloads and outputs are in it."""
+"""A store belongs to its user: it contains payloads and outputs."""
 OLD_SECONDS = 3600.0
-"""A temporary file that is younger is left alone: its owner may be about to lock it."""
+"""A younger temporary file is left alone: its owner may be about to lock it."""
 
 
 class LocalBucket:
@@ -44,7 +44,7 @@ class LocalBucket:
         self.url = f"file://{self._folder}"
         self._is_tidy = False
         self._sure_of: set[Path] = set()
-        """Folders that are durable in the ones that hold them."""
+        """Folders that are durable in their parents."""
 
     def get(self, name: str) -> Found | None:
         data = self._read(name)
@@ -66,7 +66,7 @@ class LocalBucket:
             try:
                 os.link(staged, path)
             except FileExistsError:
-                raise WriteLost(f"{self.url}/{name}: it is there already") from None
+                raise WriteLost(f"{self.url}/{name}: it already exists") from None
             self._settle(name, path.parent)
         return _mark(data)
 
@@ -77,7 +77,7 @@ class LocalBucket:
             with self._alone(name):
                 there = self._read(name)
                 if there is None or _mark(there) != mark:
-                    raise WriteLost(f"{self.url}/{name}: someone else was first")
+                    raise WriteLost(f"{self.url}/{name}: another process was first")
                 staged.replace(path)
                 self._settle(name, path.parent)
         return _mark(data)
@@ -101,7 +101,7 @@ class LocalBucket:
                 _sync_folder(path.parent)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class LocalBucket:
 
     @contextmanager
     def _staged(self, path: Path, data: bytes) -> Iterator[Path]:
-        """The bytes in a durable file without a name that counts; gone afterwards if it still has that name."""
+        """Provide the bytes in a durable temporary file; it is removed afterwards if it still has that name."""
         self._make_folder(path.parent)
         temporary = self._folder / TEMPORARY
         self._make_folder(temporary)
@@ -131,7 +131,7 @@ class LocalBucket:
         staged = temporary / f"{secrets.token_hex(12)}"
         try:
             with open(staged, "xb", opener=_private) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # the system lets go of it when this process dies
+                fcntl.flock(file, fcntl.LOCK_EX)  # the system releases it when this process dies
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -140,8 +140,8 @@ class LocalBucket:
             staged.unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
-        """The folder and those above it, each durable in the one that holds it. One that is there already is no proof:
-        whoever made it may have been killed before it was durable, and takes with it what others put there."""
+        """Create the folder and its parents, each durable in its parent. An existing folder is not proof: its creator
+        may have been killed before it was durable, and everything in it would be lost with it."""
         is_there = folder.is_dir()
         if folder == folder.parent or (is_there and folder in self._sure_of):
             return
@@ -151,11 +151,11 @@ class LocalBucket:
             _sync_folder(folder.parent)
         except OSError:
             if not is_there or folder.is_relative_to(self._folder):
-                raise  # what was there before us, above the bucket, may not be ours to open
+                raise  # an existing folder above the bucket may not be ours to open
         self._sure_of.add(folder)
 
     def _tidy(self, temporary: Path) -> None:
-        """Take away what killed writers left: old, and held by nobody. Once is enough, and it may as well fail."""
+        """Remove what killed writers left: old and unlocked files. Once is enough, and errors are ignored."""
         if self._is_tidy:
             return
         self._is_tidy = True
@@ -168,7 +168,7 @@ class LocalBucket:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """One of 64 lock files, which the system lets go of when its process dies."""
+        """Take one of 64 lock files, which the system releases when the process dies."""
         folder = self._folder / LOCKS
         self._make_folder(folder)
         number = hashlib.sha256(name.encode()).digest()[0] % 64
@@ -180,7 +180,8 @@ class LocalBucket:
             os.close(file)
 
     def _settle(self, name: str, folder: Path) -> None:
-        """From here on it may be there after a power cut, or may not: what fails is unknown, not refused."""
+        """Make the new name durable. From here on, the object may survive a power cut or not: a failure is unknown, not
+        refused."""
         try:
             faults.reach("bucket.named")
             _sync_folder(folder)
@@ -194,15 +195,15 @@ class LocalBucket:
             yield
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise StoreUnavailable(f"{self.url}: the disk is full: make room, then run again") from error
+                raise StoreUnavailable(f"{self.url}: the disk is full: free some space, then run again") from error
             if isinstance(error, PermissionError) or error.errno in filesystem.NO_PLACE:
                 raise StoreUnusable(f"{self.url} cannot be read and written by this user: {error.strerror}") from error
             raise StoreUnavailable(f"{self.url}/{name}: {error.strerror or error}") from error
 
 
 def open_to_others(folder: Path) -> str:
-    """Return the first folder or file of a directory that others on the host may look into or change; empty without
-    one."""
+    """Return the first folder or file of a directory that other users of the host may read or change; empty if there is
+    none."""
     for at, _, files in os.walk(folder):
         for path in (Path(at), *(Path(at, name) for name in files)):
             with suppress(OSError):

@@ -18,7 +18,7 @@ from holdfast.stores.buckets.base import (
 
 
 class Fate(StrEnum):
-    """What becomes of one write."""
+    """The fate of one write."""
 
     PLAIN = "plain"
     LOST_REQUEST = "lost request"
@@ -28,17 +28,17 @@ class Fate(StrEnum):
     LATE = "late"
     """It arrives when `deliver` is called; until then the caller does not know."""
     TWICE = "twice"
-    """It arrives a second time right away, and the reply to the second is heard."""
+    """It arrives a second time right away, and the caller gets the reply to the second."""
     REFUSED = "refused"
     """The bucket cannot be reached; it never arrives, and the caller knows."""
 
 
 Choose = Callable[[str, str], Fate]
-"""(verb, name) -> what becomes of this write."""
+"""(verb, name) -> the fate of this write."""
 
 
 class MemoryBucket:
-    """Objects in a dictionary. `fate` says what becomes of each write; without it, all goes well."""
+    """Objects in a dictionary. `fate` decides the fate of each write; without it, all succeed."""
 
     def __init__(self, *, fate: Choose | None = None, url: str = "memory-bucket:") -> None:
         self.url = url
@@ -79,10 +79,10 @@ class MemoryBucket:
             self._objects.pop(name, None)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def deliver(self) -> int:
-        """Let every late write arrive now, in the order in which they were sent; returns how many landed."""
+        """Let every late write arrive now, in the order in which they were sent; return how many landed."""
         landed = 0
         with self._lock:
             while self._late:
@@ -118,11 +118,11 @@ class MemoryBucket:
     def _put(self, name: str, data: bytes, mark: ObjectMark | None) -> ObjectMark:
         there = self._objects.get(name)
         if (mark is None) != (there is None) or (there is not None and _mark(there) != mark):
-            raise WriteLost(f"{self.url}{name}: someone else was first")
+            raise WriteLost(f"{self.url}{name}: another process was first")
         self._objects[name] = bytes(data)
         return _mark(data)
 
 
 def _mark(data: bytes) -> ObjectMark:
-    """Of the content, as S3 does it: the same bytes have the same mark, so A, B, A is possible."""
+    """Return the mark of the content, as S3 does: the same bytes have the same mark, so A, B, A is possible."""
     return ObjectMark(hashlib.md5(data, usedforsecurity=False).hexdigest())

@@ -1,8 +1,8 @@
-"""S3, Azure Blob Storage and Google Cloud Storage as buckets, by obstore.
+"""S3, Azure Blob Storage and Google Cloud Storage as buckets, through obstore.
 
-Two clients look at each bucket: one reads, lists and deletes, and may try again by itself; the other writes, and never
-does. A conditional write that is sent a second time after a lost reply meets itself and is told that it lost. So
-whether a write landed is found out by reading back, one layer up, where its write id is known.
+Each bucket has two clients: one reads, lists and deletes, and may retry by itself; the other writes, and never retries.
+A conditional write that is sent again after a lost reply would conflict with itself and report a loss. So the result of
+a write is found by reading back, one layer up, where its write id is known.
 
 Credentials come from the environment, as obstore and the providers' own tools read them; no message repeats them.
 """
@@ -40,15 +40,15 @@ class ObstoreBucket:
     def __init__(self, url: str, **options: Any) -> None:
         place = base.place_of(url)
         if place.scheme == base.FILE:
-            raise UsageError(f"{url!r} is a directory, no bucket elsewhere")
+            raise UsageError(f"{url!r} is a directory, not a remote bucket")
         if place.path and not all(PREFIX.fullmatch(word) for word in place.path.split("/")):
             raise UsageError(
-                f"{url!r} cannot be a place for state: in a prefix, what is not a letter, digit, '-', '_', '.' or "
-                "'=' would be read as another place; write s3://bucket/some/prefix"
+                f"{url!r} cannot be a place for state: a prefix may have only letters, digits, '-', '_', '.' and '=': "
+                "anything else could lead to another place; write s3://bucket/some/prefix"
             )
         self.url, self._scheme, self._place = place.url, place.scheme, place
         self._known = False
-        """Whether it ever answered: a machine that does not give its role now may have one."""
+        """True once it has answered: a machine that does not provide its role now may still have one."""
         self._obstore = base.library()
         self._errors = self._obstore.exceptions
         self._reader = base.client(place, retry_config=SOME_RETRIES, **options)
@@ -75,7 +75,7 @@ class ObstoreBucket:
         return self._write(name, data, "create")
 
     def replace(self, name: str, data: bytes, mark: ObjectMark) -> ObjectMark:
-        """Google compares the generation; the others compare the etag. What is not known is left out."""
+        """Replace an object. Google compares the generation; the others compare the etag."""
         check_name(name)
         by = {"version": mark.version} if self._scheme == "gs" else {"e_tag": mark.etag}
         if not all(by.values()):
@@ -85,7 +85,7 @@ class ObstoreBucket:
     def list(self, prefix: str, after: str = "", *, etags: bool = False) -> Iterator[ListedObject]:
         with self._in_words(check_prefix(prefix)):
             pages = self._obstore.list(self._reader, prefix.rstrip("/") or None, offset=after or None)
-            for page in pages:  # Azure may ignore where to begin
+            for page in pages:  # Azure may ignore the offset
                 yield from (
                     ListedObject(meta["path"], (meta["e_tag"] or "").strip('"'))
                     for meta in page
@@ -100,7 +100,7 @@ class ObstoreBucket:
                 return
 
     def close(self) -> None:
-        """The clients let go of their connections by themselves."""
+        """Do nothing: the clients close their connections by themselves."""
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
@@ -110,8 +110,8 @@ class ObstoreBucket:
             answer = self._obstore.put(self._writer, check_name(name), data, mode=mode, use_multipart=False)
         except (errors.AlreadyExistsError, errors.PreconditionError, errors.NotFoundError, FileNotFoundError) as error:
             if mode == "create" and not isinstance(error, (errors.AlreadyExistsError, errors.PreconditionError)):
-                raise StoreUnusable(f"{self.url}: there is no such bucket: make it first") from None
-            raise WriteLost(f"{self.url}/{name}: someone else was first") from None
+                raise StoreUnusable(f"{self.url}: there is no such bucket: create it first") from None
+            raise WriteLost(f"{self.url}/{name}: another process was first") from None
         except (errors.BaseError, OSError) as error:
             self._check_allowed(error)
             raise WriteUnknown(f"{self.url}/{name}: {brief(error)}") from None
@@ -127,20 +127,20 @@ class ObstoreBucket:
             yield
             self._known = True
         except FileNotFoundError:
-            raise StoreUnusable(f"{self.url}: there is no such bucket: make it first") from None
+            raise StoreUnusable(f"{self.url}: there is no such bucket: create it first") from None
         except (errors.BaseError, OSError) as error:
             self._check_allowed(error)
             where = f"{self.url}/{name}" if name else self.url
             raise Away(f"{where}: {brief(error)}") from None
 
     def _check_allowed(self, error: Exception) -> None:
-        """Raise what a person has to do, where waiting does not help."""
+        """Raise an error that tells the user what to do, if waiting does not help."""
         if base.has_no_credentials(error) and not self._known:
             raise StoreUnusable(base.no_credentials(self._place)) from None
         if base.needs_http(error):
             raise StoreUnusable(base.no_http(self._place)) from None
         if is_forbidden(error):
             raise StoreUnusable(
-                f"{self.url}: these credentials may not do that, or have run out ({brief(error)}): docs/buckets.md "
-                "says what they need; run again with good ones"
+                f"{self.url}: these credentials do not allow that, or have expired ({brief(error)}): docs/buckets.md "
+                "lists what they need; run again with valid ones"
             ) from None

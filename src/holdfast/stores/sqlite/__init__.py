@@ -1,4 +1,4 @@
-"""State in one SQLite file: `store` has the verbs, each of the other files one thing that they rest on."""
+"""State in one SQLite file: `store` has the verbs; each of the other modules has one part that they use."""
 
 from holdfast.stores.sqlite.store import SqliteStore
 

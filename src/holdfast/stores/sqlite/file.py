@@ -1,8 +1,8 @@
-"""The file behind the SQLite store: opened safely, checked, brought up to date, written in short transactions.
+"""The file behind the SQLite store: opened safely, checked, migrated, written in short transactions.
 
-WAL with `synchronous=FULL`: a commit that returned survives the loss of power. The file is private to its user. A
-write that fails while it is being made durable poisons the connection: nobody can know what reached the disk, so the
-file is opened again by the next process instead of continuing in this one.
+WAL with `synchronous=FULL`: a commit that returned survives a power cut. The file is private to its user. A write that
+fails while it is made durable poisons the connection: it is unknown what reached the disk, so this process stops using
+the file, and the next one opens it again.
 """
 
 import os
@@ -39,13 +39,13 @@ from holdfast.stores.sqlite.safety import Presence, disk_trouble
 T = TypeVar("T")
 APPLICATION_ID = 0x484F4C44
 SAFE_SQLITE = (3, 51, 3)
-"""Older ones can corrupt a WAL that is reset while another connection reads."""
+"""Older versions can corrupt a WAL that is reset while another connection reads."""
 BUSY_MS = 60_000
 CHECKPOINT_PAGES = 4_000
 CACHE_KIB = 16_384
 CHECK_DISK = "check the disk, then run again"
 UNREADABLE = (ValueError, TypeError, LookupError, msgspec.DecodeError)
-"""What reading a row raises when its bytes are not what was written."""
+"""Exceptions from reading a row whose bytes are not what was written."""
 
 
 class SqliteFile:
@@ -55,11 +55,11 @@ class SqliteFile:
         check_library()
         self.path = path
         self.real = filesystem.behind(path)
-        """The file itself, where the path is a link to it: its log, its index and its note stand beside this one."""
+        """The file itself, if the path is a link to it: its log, index and note are beside this file."""
         self.waited = 0.0
-        """How long the transaction at hand had to wait for its turn."""
+        """How long the current transaction waited for the write lock."""
         self.point = ""
-        """How the fault points of the transaction at hand begin."""
+        """The prefix of the fault points of the current transaction."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._poison: str | None = None
@@ -88,7 +88,7 @@ class SqliteFile:
         return self._db.execute(sql, bindings).fetchall()
 
     def cursor(self, sql: str, bindings: Any = ()) -> Any:
-        """Run one statement and hand out its rows one by one."""
+        """Run one statement and return its rows one by one."""
         return self._db.execute(sql, bindings)
 
     def changes(self) -> int:
@@ -96,8 +96,7 @@ class SqliteFile:
         return self._db.total_changes()
 
     def mark(self) -> int:
-        """Return a mark that is another one once somebody has written through another connection, here or in another
-        process."""
+        """Return a mark that changes once another connection, in this process or another, has written."""
         self._check_process()
         with self._lock:
             self._check()
@@ -111,7 +110,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator["SqliteFile"]:
-        """Several statements that see one state of the database."""
+        """Run several statements that see one state of the database."""
         self._check_process()
         with self._lock:
             self._check()
@@ -128,15 +127,16 @@ class SqliteFile:
 
     @contextmanager
     def writing(self, name: str) -> Iterator["SqliteFile"]:
-        """One transaction: durable when the block ends, gone when it raises. The write lock is taken at the start.
-        `name` is how its fault points begin; the block may set another one as `point`. Ctrl-C may break in anywhere,
-        most often when the lock was waited for: nothing of it stays open, or nobody could write any more."""
+        """Run one transaction: durable when the block ends, rolled back when it raises. The write lock is taken at the
+        start. `name` is the prefix of its fault points; the block may set another as `point`. Ctrl-C may interrupt
+        anywhere, most often while waiting for the lock: the transaction must never stay open, or no other process could
+        write."""
         self._check_process()
         with self._lock:
             self._check()
             self._check_presence()
             asked = time.monotonic()
-            try:  # an interrupt may come right behind the first statement, and must not lock all others out
+            try:  # an interrupt right after the first statement must not lock out all others
                 self._db.execute("BEGIN IMMEDIATE")
                 self.waited, self.point = time.monotonic() - asked, name
                 yield self
@@ -155,7 +155,7 @@ class SqliteFile:
         faults.reach(f"{name}.after")
 
     def settings(self) -> dict[str, Any]:
-        """Return what is in force on this connection, for those who check it."""
+        """Return the settings of this connection, for checks."""
         with self.reading():
             return {name: self._db.pragma(name) for name in ("journal_mode", *SETTINGS)}
 
@@ -181,8 +181,8 @@ class SqliteFile:
             raise CommitUnknown(f"{self._poison}; {CHECK_DISK}") from error
 
     def _give_up(self) -> None:
-        """Close at once. That keeps what was synced and drops the log with what was not: the system may show it to the
-        next process, which would take it for durable and build on it."""
+        """Close at once. That keeps what was synced and drops the log with what was not: the system might show it to
+        the next process, which would take it for durable and build on it."""
         with suppress(apsw.Error):
             self._db.close()
 
@@ -193,16 +193,17 @@ class SqliteFile:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except apsw.ConnectionClosedError:
-            return  # it was given up, and says why
+            return  # it was closed by _give_up, whose caller raises the reason
         except apsw.Error as error:
             self._poison = f"{self.path}: a rollback failed ({error})"
 
     def _check_process(self) -> None:
-        """Before the lock is taken: in a forked child, a thread that is not there may hold it for ever."""
+        """Refuse a forked child. Checked before taking the lock, which a thread that the child lacks might hold
+        forever."""
         if os.getpid() != self._pid:
             raise UsageError(
                 f"{self.path} was opened by process {self._pid}: a forked child must not use it; start workers "
-                "with `spawn`, or open a store of its own"
+                "with `spawn`, or open the store again in the child"
             )
 
     def _check(self) -> None:
@@ -212,7 +213,7 @@ class SqliteFile:
             raise StoreError(f"{self._poison}; nothing more is written by this process: {CHECK_DISK}")
 
     def _check_presence(self, *, writing: bool = True) -> None:
-        """Refuse to continue in files that nobody finds any more: what is written into them is lost."""
+        """Refuse to continue in files that no longer have their names: anything written to them would be lost."""
         self._trouble = self._presence.trouble(writing=writing)
         if self._trouble is not None:
             self._give_up()
@@ -240,11 +241,11 @@ class SqliteFile:
             return StoreUnavailable(f"{self._poison}; {CHECK_DISK}")
         if isinstance(error, apsw.CantOpenError):
             return StoreUnavailable(f"{self.path} cannot be opened ({error}); {CHECK_DISK}")
-        return StoreError(f"{self.path}: {error}; look at it with `holdfast doctor`, then run again")
+        return StoreError(f"{self.path}: {error}; check it with `holdfast doctor`, then run again")
 
     def _settle_identity(self, new: bool) -> None:
         """Refuse files that are not ours before anything is written to them."""
-        self._db.execute("BEGIN")  # one look: another process may be making the same file
+        self._db.execute("BEGIN")  # one consistent read: another process may be creating the file
         application = self._db.pragma("application_id")
         version = self._db.pragma("user_version")
         objects = self._db.execute("SELECT count(*) FROM sqlite_schema").get
@@ -279,7 +280,7 @@ def check_library() -> None:
     if version < SAFE_SQLITE:
         raise Refused(
             f"SQLite {apsw.sqlite_lib_version()} can corrupt a write-ahead log; install apsw from its wheel, "
-            f"which brings {'.'.join(map(str, SAFE_SQLITE))} or newer"
+            f"which includes {'.'.join(map(str, SAFE_SQLITE))} or newer"
         )
 
 
@@ -312,7 +313,7 @@ def _migrations() -> list[list[str]]:
 
 
 def _split(script: str) -> list[str]:
-    """Return the statements of a script; a trigger's body keeps its inner semicolons."""
+    """Return the statements of a script; the body of a trigger keeps its semicolons."""
     plain = re.sub(r"--[^\n]*", "", script)
     statements, part = [], ""
     for piece in plain.split(";"):
@@ -325,7 +326,7 @@ def _split(script: str) -> list[str]:
 
 
 def _prepare(path: Path, real: Path) -> bool:
-    """Make the file private before SQLite sees it; True when it is new. `real` is the file that the path leads to."""
+    """Create the file as private before SQLite opens it; return True if it is new. `real` is the target of the path."""
     if kind := filesystem.network_of(path):
         raise Refused(
             f"{path} is on a network file system ({kind}), where a write-ahead log is not safe: put the store on "
@@ -335,26 +336,26 @@ def _prepare(path: Path, real: Path) -> bool:
     try:
         folders |= _make_folder(path.parent)
         filesystem.check_is_no_folder(path)
-        if _size_of(Path(f"{real}-wal")) and not _size_of(real):  # SQLite would throw that log away
-            raise Damaged(_damaged(path, f"it is empty or gone, and its log {real}-wal is not"))
+        if _size_of(Path(f"{real}-wal")) and not _size_of(real):  # SQLite would discard that log
+            raise Damaged(_damaged(path, f"it is empty or missing, but its log {real}-wal is not"))
         os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         if not os.access(real, os.R_OK | os.W_OK):
-            raise UsageError(f"{path} may not be read and written by this user: check its permissions") from None
+            raise UsageError(f"{path} cannot be read and written by this user: check its permissions") from None
         new = False
     except PermissionError:
         raise UsageError(
-            f"{path.parent} may not be written by this user: choose another place with --store or $HOLDFAST_STORE"
+            f"{path.parent} cannot be written by this user: choose another place with --store or $HOLDFAST_STORE"
         ) from None
     except OSError as error:
         if error.errno in filesystem.NO_PLACE:
             raise UsageError(
-                f"no file can be made at {path} ({error.strerror}): choose another place with --store or "
+                f"no file can be created at {path} ({error.strerror}): choose another place with --store or "
                 "$HOLDFAST_STORE"
             ) from None
         raise disk_trouble(path, error) from error
     try:
-        if not _size_of(path):  # also if it is not new: another process may have made it and died before it synced
+        if not _size_of(path):  # even if not new: the process that created it may have died before syncing
             for folder in folders:
                 _sync_directory(folder)
     except OSError as error:
@@ -363,7 +364,7 @@ def _prepare(path: Path, real: Path) -> bool:
 
 
 def _size_of(path: Path) -> int:
-    """In one look: a log vanishes when another process closes the file."""
+    """Return the size of a file, or 0. One call, because a log disappears when another process closes the file."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -371,7 +372,7 @@ def _size_of(path: Path) -> int:
 
 
 def _make_folder(folder: Path) -> set[Path]:
-    """Make the folder and what is missing above it; returns the folders that have new names in them."""
+    """Create the folder and its missing parents; return the folders that have new entries."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -396,12 +397,13 @@ def _connect(path: Path) -> apsw.Connection:
     except apsw.Error as error:
         raise StoreUnavailable(f"{path} cannot be opened ({error}); check the disk, then run again") from None
     db.set_busy_timeout(BUSY_MS)
-    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # what is refused keeps its log
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refused file keeps its log
     return db
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """SQLite gives up at once on some questions while others open, close or write the file; we wait for our turn."""
+    """Repeat a question until SQLite answers it: it fails at once on some while other processes open, close or write
+    the file."""
     patience = time.monotonic() + BUSY_MS / 1000
     while True:
         try:

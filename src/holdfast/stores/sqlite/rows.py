@@ -1,11 +1,11 @@
-"""Rows of a SQLite store: the statements by name, the only place that knows the order of columns and the shape of ids,
+"""Rows of a SQLite store: the statements by name, the only code that knows the order of columns and the format of ids,
 and the index of keys.
 
-Statements stand in `statements.sql`: `-- name: commit_chunk` and one statement each.
+Statements are in `statements.sql`: `-- name: commit_chunk`, then one statement each.
 
-The index of keys is on the 56-bit numbers of `canonical.key_hash`, because a column of sorted numbers stays fast where
-a column of texts does not. Two keys may have the same number: the second goes where `canonical.probe` leads, and a
-look-up follows. Nothing is ever taken out, so the way there stays whole.
+The index of keys uses the 56-bit numbers of `canonical.key_hash`, because an index of sorted numbers stays fast and an
+index of text does not. Two keys may have the same number: the second is stored where `canonical.probe` leads, and a
+lookup follows the same path. Nothing is ever removed, so the path stays intact.
 """
 
 import re
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
 
 BULK = 512
-"""Rows in one statement. Every statement gives the interpreter away once; rows inside it do not."""
+"""Rows in one statement. Each statement releases the interpreter lock once; the rows in it do not."""
 
 ROWS = "{rows}"
-"""Where the rows of a statement stand, if not at its end."""
+"""The position of the rows in a statement, if not at its end."""
 
 _NAME = re.compile(r"^-- name: (\w+)(?: \(bulk\))?\s*$", re.MULTILINE)
 
@@ -91,7 +91,7 @@ SQL = load("statements.sql")
 
 
 class UnreadableRow(ValueError):
-    """A column does not hold what was written into it."""
+    """A column does not contain what was written to it."""
 
 
 STAGE_BITS = 6
@@ -112,7 +112,7 @@ PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, NUMBER, WHOLE, WHOLE, 
 
 
 def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
-    """Return the row, if every column holds what it should: in a damaged file, a number may have become something
+    """Return the row if every column has an allowed type: in a damaged file, a number may have become something
     else."""
     if trouble := _trouble(tuple(map(type, row)), shape):
         raise UnreadableRow(trouble)
@@ -121,7 +121,7 @@ def checked(row: Any, shape: tuple[tuple[type, ...], ...]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _trouble(kinds: tuple[type, ...], shape: tuple[tuple[type, ...], ...]) -> str:
-    """Return what is wrong with columns of these types; rows of one table have few combinations of them."""
+    """Return what is wrong with columns of these types; rows of one table have few combinations."""
     for kind, types in zip(kinds, shape, strict=True):
         if kind not in types:
             return f"{kind.__name__} instead of {types[0].__name__}"
@@ -187,7 +187,7 @@ def item_of(row: Any, base: int) -> Item:
 
 
 def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
-    """Return a row of `records_any`; where there is no place, the item stands after its last output."""
+    """Return a row of `records_any`; if it has no place, the item is after its last output."""
     id_, key, payload, salt, output_id, place_id, *place = row
     if place_id is None:
         stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
@@ -222,7 +222,7 @@ def rows_of_checkpoints(batch: BatchId, checkpoints: Sequence[Checkpoint], now: 
 
 
 class Prepared(NamedTuple):
-    """A commit with the rows of its outputs and places, made before the transaction begins."""
+    """A commit with the rows of its outputs and places, built before the transaction begins."""
 
     commit: Commit
     outputs: list[Any]
@@ -240,7 +240,7 @@ class Landing(NamedTuple):
 
 
 class ChainHead(NamedTuple):
-    """The end of the chain of a chunk, and the chunk as a commit finds it."""
+    """The end of the chain of a chunk, and the guard of the chunk."""
 
     seq: int
     head: bytes
@@ -253,7 +253,7 @@ def chain_head_of(row: Any) -> tuple[ChunkId, ChainHead]:
 
 
 class Granted(NamedTuple):
-    """A claim, with the entry and the row of its chunk that make it true."""
+    """A claim, with the entry and the row of its chunk."""
 
     claim: Claim
     entry: Entry
@@ -261,14 +261,14 @@ class Granted(NamedTuple):
 
 
 def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
-    """Return the rows of its outputs and places."""
+    """Return the rows of the commit's outputs and places."""
     base = commit.batch << ITEM_BITS
     outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
     return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
 
 
 def row_of_advance(landing: Landing) -> tuple[Any, ...]:
-    """For `advance_chunks`: the chunk after a commit, given back with it or not."""
+    """Return the row for `advance_chunks`: the chunk after a commit, released or not."""
     commit, entry, now, c = landing.commit, landing.entry, landing.at, landing.commit.counts
     return (commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, now, now + commit.extend, c.done,
             c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds, commit.reserved, commit.release,
@@ -276,13 +276,13 @@ def row_of_advance(landing: Landing) -> tuple[Any, ...]:
 
 
 def row_of_start(landing: Landing) -> tuple[Any, ...]:
-    """For `start_chunks`: the chunk with one more strike."""
+    """Return the row for `start_chunks`: the chunk with one more strike."""
     commit, entry = landing.commit, landing.entry
     return commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, landing.at + commit.extend
 
 
 def row_of_grant(granted: Chunk, was: int, entry: Entry) -> tuple[Any, ...]:
-    """For `grant_chunks`: the chunk under its new fence; `was` is the one before."""
+    """Return the row for `grant_chunks`: the chunk under its new fence; `was` is the previous one."""
     c = granted.counts
     return (granted.id, was, granted.hi, granted.fence, granted.owner, granted.expires, granted.due, granted.blame,
             granted.reserved, c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash)  # fmt: skip
@@ -292,7 +292,7 @@ def row_of_grant(granted: Chunk, was: int, entry: Entry) -> tuple[Any, ...]:
 
 
 def is_noted(db: "SqliteFile", batch: BatchId, kind: str, body: bytes) -> bool:
-    """Return whether the batch's own chain has an entry of that kind with that body."""
+    """Return whether the chain of the batch has an entry of that kind with that body."""
     heads = db.execute(SQL["heads_of_body"], (chain_of_batch(batch), len(body), body))
     return any(journal.decode_header(head).kind == kind for (head,) in heads)
 
@@ -302,7 +302,7 @@ def insert_entries(db: "SqliteFile", entries: Sequence[Entry]) -> None:
 
 
 def insert_chunk(db: "SqliteFile", new: Chunk) -> ChunkId:
-    """Write a new chunk and return the number that it got."""
+    """Write a new chunk and return its number."""
     c = new.counts
     row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done, c.skipped,
            c.dead, c.cancelled, new.head, new.touched_at, new.kind.value)  # fmt: skip
@@ -314,19 +314,19 @@ def new_chunk_id(db: "SqliteFile") -> ChunkId:
 
 
 def change_chunks(db: "SqliteFile", statement: str, changed: Sequence[Any]) -> None:
-    """Let each row change the one chunk that its guard names."""
+    """Change exactly one chunk per row, the one named by its guard."""
     before = db.changes()
     write_rows(db.cursor, SQL[statement], changed)
     assert db.changes() - before == len(changed), f"a chunk changed inside the transaction that writes it: {changed}"
 
 
 def chain_heads(db: "SqliteFile", chunks: Sequence[ChunkId]) -> dict[ChunkId, ChainHead]:
-    """Return what commits to these chunks are judged by and linked to; chunks that are not there are left out."""
+    """Return the guards of these chunks and the heads of their chains; missing chunks are left out."""
     return dict(map(chain_head_of, db.execute(SQL["guard_chunks"], (apsw.carray(array("q", chunks)),))))
 
 
 def has_landed(db: "SqliteFile", commit: Commit) -> bool:
-    """Look back from the newest entry to the grant that the commit was made under: nothing of it lies before."""
+    """Search from the newest entry back to the grant of the commit: earlier entries cannot contain it."""
     for (head,) in db.cursor(SQL["newest_heads"], (commit.chunk,)):
         header = journal.decode_header(head)
         if header.commit_id == commit.id:
@@ -347,15 +347,15 @@ def dead_count(db: "SqliteFile", batch: BatchId) -> int:
 
 
 def holders(db: "SqliteFile", batch: BatchId, now: float) -> dict[str, int]:
-    """Return who holds chunks that are due, and how many of each under leases that have not ended."""
+    """Return the owners of chunks that are due, each with the number of its chunks whose leases have not ended."""
     return dict(db.execute(SQL["holders"], (now, batch, now)))
 
 
 def free_chunks(
     db: "SqliteFile", sql: str, terms: tuple[Any, ...], most: int, keeps: frozenset[ChunkId]
 ) -> list[Chunk]:
-    """Return so many chunks that may be claimed, without those the claimer keeps, which are looked past only where some
-    of their leases have ended."""
+    """Return up to so many claimable chunks, without those that the claimer keeps. More are read only if leases of kept
+    chunks have ended."""
     found = db.execute(sql, (*terms, most))
     if any(row[0] in keeps for row in found):
         found = [row for row in db.execute(sql, (*terms, most + len(keeps))) if row[0] not in keeps]
@@ -363,7 +363,8 @@ def free_chunks(
 
 
 def snapshots(db: "SqliteFile", chunk: Chunk) -> list[journal.Snapshot]:
-    """Return what was tried before, of what is pending. Nothing was, where the chunk has no entry and no parent."""
+    """Return snapshots of pending items that were tried before. There are none if the chunk has no entry and no
+    parent."""
     base = chunk.batch << ITEM_BITS
     return [
         journal.Snapshot(n=row[0] - base, stage=row[1], epoch=row[2], attempt=row[3], code=row[4], used=row[5])
@@ -372,12 +373,12 @@ def snapshots(db: "SqliteFile", chunk: Chunk) -> list[journal.Snapshot]:
 
 
 def states(db: "SqliteFile", chunk: Chunk, stages: int) -> list[State]:
-    """Return one for each item of the chunk; refuse those that do not sum up to what the chunk says."""
+    """Return the state of each item of the chunk; refuse states that contradict the totals of the chunk."""
     base = chunk.batch << ITEM_BITS
     found = db.cursor(SQL["states_in_range"], (stages, base + chunk.lo, base + chunk.hi))
     told = [state_of(state) for (state,) in found]
     if (pending := told.count(State.PENDING)) != chunk.pending or len(told) != chunk.hi - chunk.lo:
-        raise UnreadableRow(f"chunk {chunk.id} says that {chunk.pending} of its items are pending, not {pending}")
+        raise UnreadableRow(f"chunk {chunk.id} counts {chunk.pending} pending items, but has {pending}")
     return told
 
 
@@ -388,7 +389,7 @@ def places_of(db: "SqliteFile", batch: BatchId, ns: Iterable[ItemNo], stages: in
 
 
 def set_back(db: "SqliteFile") -> SetBack | None:
-    """Return what an open file knows of having been set back."""
+    """Return whether an open file knows that it was set back, and when."""
     found = db.execute("SELECT value FROM meta WHERE name = 'set_back'")
     if not found:
         return None
@@ -397,7 +398,7 @@ def set_back(db: "SqliteFile") -> SetBack | None:
 
 
 def stages_in(definition: bytes) -> int | None:
-    """Return how many stages a definition has; None where it cannot be read."""
+    """Return the number of stages in a definition; None if it cannot be read."""
     try:
         return stage_count(definition)
     except (msgspec.DecodeError, TypeError, LookupError):
@@ -405,8 +406,8 @@ def stages_in(definition: bytes) -> int | None:
 
 
 def insert_keys(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], lo: int) -> bool:
-    """Index items, which get the numbers from `lo` on. False, and nothing is indexed, when a number is taken: by an
-    item that is known, by another of the group, or by another key."""
+    """Index items, numbered from `lo`. Return False and index nothing if a key number is taken: by a known item, by
+    another of the group, or by another key."""
     if not items:
         return True
     numbers = array("q", [item.key_number for item in items])
@@ -418,7 +419,7 @@ def insert_keys(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], lo: 
 
 
 def insert_keys_one_by_one(db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem], lo: int) -> None:
-    """Index items that are known to be new, where some share their number with another key."""
+    """Index items that are known to be new, if some share their number with another key."""
     for n, item in enumerate(fresh, start=lo):
         _probe_in(db, batch, item, n)
 
@@ -445,7 +446,7 @@ def known_items(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem]) -> d
 
 
 def find_key(db: "SqliteFile", batch: BatchId, key: str, number: int) -> ItemNo | None:
-    """Return the item with that key; `number` is where the search begins."""
+    """Return the item with that key; the search begins at `number`."""
     for turn in count(1):
         rows = db.execute(SQL["key_at"], (batch, number))
         if not rows:
@@ -458,7 +459,7 @@ def find_key(db: "SqliteFile", batch: BatchId, key: str, number: int) -> ItemNo 
 
 
 def _probe_in(db: "SqliteFile", batch: BatchId, item: NewItem, n: int) -> None:
-    """Give the key a number of its own when its own is taken by another key."""
+    """Index a key; if its number is taken by another key, probe for a free one."""
     number = item.key_number
     for turn in count(1):
         db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))

@@ -1,22 +1,21 @@
-"""Safety of a SQLite file: a damaged log, files that vanish while they are open, copies that were put back, and a
-writer that does not let go.
+"""Safety of a SQLite file: a damaged log, files that vanish while they are open, restored copies, and a writer that
+keeps its lock.
 
-A damaged log: SQLite takes a log up to the first frame that is not whole and ignores the rest, which after a power cut
-is right: the rest never became durable. But a transaction is begun only after the one before was synced. So where a
-whole one ends behind the place at which SQLite stopped, and another begins after it, acknowledged work stands in the
-log and cannot be read: that is told, not forgotten. Damage to the last transaction of a log looks like a power cut, and
-cannot be told.
+A damaged log: SQLite reads a log up to the first incomplete frame and ignores the rest. After a power cut that is
+right, because the rest never became durable. But a transaction begins only after the previous one was synced. So if a
+complete transaction ends beyond the point at which SQLite stopped, and another begins after it, the log contains
+acknowledged work that cannot be read: that is reported. Damage to the last transaction of a log looks like a power cut
+and cannot be detected.
 
-Presence: bytes written into a file without a name are lost with the process. Nobody but the last to close a database
-removes its log and its index, so while one is open they stay: a name that is gone or belongs to another file now was
-somebody's hand. A log may become shorter, but never shorter than the frames that the index counts.
+Presence: bytes written to a file without a name are lost with the process. Only the last process to close a database
+removes its log and its index, so they exist while one has it open: if a name is gone or belongs to another file, it was
+changed from outside. A log may become shorter, but never shorter than the frames that the index counts.
 
-The epoch: fences grow in the file, and a file can be set back. So beside it stands a note of the last grant, and the
-file knows that note: which one it is, and when it last changed, a time that the system keeps and no copy brings along.
-When the two do not know each other, or the file is older than its note, an epoch begins: its fences start with the time
-in microseconds, which is higher than any fence before, even one that nobody remembers. The note is written inside the
-transaction that grants, without waiting for the disk: a note that was lost, or a grant that was, costs an epoch, and
-that costs nothing.
+The epoch: fences grow in the file, and a file can be set back. So a note of the last grant is kept beside it, and the
+file stores the identity of that note and when it last changed, a time that the system keeps and no copy preserves. If
+the two do not match, or the file is older than its note, a new epoch begins: its fences start at the time in
+microseconds, which is higher than any fence before, even an unrecorded one. The note is written inside the transaction
+that grants, without waiting for the disk: a lost note or a lost grant only begins a new epoch, which does no harm.
 
 Writers are found without opening the file: closing it again would drop the locks of this process.
 """
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
 
 
 MAGIC = 0x377F0682
-"""Of a log whose checksums are sums of little-endian numbers; with one more, of big-endian ones."""
+"""The first bytes of a log with little-endian checksums; plus one, of a log with big-endian ones."""
 HEADER = struct.Struct(">4I8s2I")
-"""Magic, format, size of a page, number of the checkpoint; salts; checksum of all that."""
+"""Magic, format, page size, number of the checkpoint; salts; checksum of these."""
 FRAME = struct.Struct(">2I8s2I")
-"""Number of the page, size of the database where a transaction ends here (else 0); salts; checksum up to here."""
+"""Page number, database size if a transaction ends here (else 0); salts; checksum so far."""
 SECTOR = 512
 DATABASE, LOG = 0, 1
 Sums = tuple[int, int]
@@ -64,7 +63,8 @@ class Frame(NamedTuple):
 
 
 def is_log_damaged(db: apsw.Connection) -> bool:
-    """Return whether the log holds acknowledged work that SQLite did not take. Others may write meanwhile."""
+    """Return whether the log contains acknowledged work that SQLite did not read. Other processes may write
+    meanwhile."""
     while True:
         taken, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
         if not _has_more(db, taken):
@@ -86,7 +86,7 @@ def _has_more(db: apsw.Connection, taken: int) -> bool:
 
 
 def _frames(db: apsw.Connection, after: int, page_size: int) -> list[Frame]:
-    """Return all frames behind one, whatever they are worth."""
+    """Return all frames after one, valid or not."""
     found: list[Frame] = []
     at = HEADER.size + after * (FRAME.size + page_size)
     while (read := db.read("main", LOG, at, FRAME.size))[0]:
@@ -97,8 +97,8 @@ def _frames(db: apsw.Connection, after: int, page_size: int) -> list[Frame]:
 
 
 def _begins_after(db: apsw.Connection, one: Frame, other: Frame, salts: bytes, magic: int, page_size: int) -> bool:
-    """Return whether a transaction of this log ends with one frame, and the next begins with the other: its checksum
-    goes on from there. What earlier power cuts left behind has the salts of this log, too, but does not go on."""
+    """Return whether a transaction of this log ends with one frame and the next begins with the other: its checksum
+    continues from there. Remains of earlier power cuts have the salts of this log as well, but do not continue."""
     if not (one.end and one.salts == other.salts == salts and _is_one_piece(one)):
         return False
     raw = db.read("main", LOG, other.at, FRAME.size + page_size)[1]
@@ -106,14 +106,14 @@ def _begins_after(db: apsw.Connection, one: Frame, other: Frame, salts: bytes, m
 
 
 def _is_one_piece(frame: Frame) -> bool:
-    """Return whether size and salts stand in one sector. Where they do not, a power cut may leave new salts beside the
-    size that was there before, which says nothing."""
+    """Return whether size and salts are in one sector. If not, a power cut may leave new salts beside the old size,
+    which proves nothing."""
     return (frame.at + 4) // SECTOR == (frame.at + 15) // SECTOR
 
 
 def _is_copied_back(db: apsw.Connection, page_size: int) -> bool:
-    """Return whether the database has what a log without a readable header says. A power cut can take the header only
-    while a log is begun again, when all of the old one was copied back."""
+    """Return whether the database contains what is in a log without a readable header. A power cut can destroy the
+    header only while a log is begun again, after all of the old one was copied back."""
     frames = _frames(db, 0, page_size)
     of_one_log = [frame for frame in frames if frame.salts == frames[0].salts]
     while of_one_log and not of_one_log[-1].end:
@@ -126,7 +126,7 @@ def _is_copied_back(db: apsw.Connection, page_size: int) -> bool:
 
 
 def _add(sums: Sums, data: bytes, magic: int) -> Sums:
-    """SQLite's checksum of a log, carried on over some more bytes."""
+    """Return SQLite's checksum of a log, continued over more bytes."""
     words = struct.unpack(f"{'>' if magic & 1 else '<'}{len(data) // 4}I", data)
     one, two = sums
     for even, odd in zip(words[::2], words[1::2], strict=True):
@@ -142,7 +142,8 @@ class Presence:
     """The files of an open database: itself, its log and its index."""
 
     def __init__(self, path: Path, real: Path, db: apsw.Connection) -> None:
-        """`path` may be a link to the file, `real`: the log and the index are beside the file, not beside the link."""
+        """Remember the files. `path` may be a link to `real`: the log and the index are beside the file, not the
+        link."""
         self._path = path
         self._real = real
         self._db = db
@@ -153,10 +154,10 @@ class Presence:
         self._known = [_identity(name) for name in (self._database, self._log, self._index)]
 
     def trouble(self, *, writing: bool) -> str | None:
-        """Return what happened to the files and what to do about it, or None if they are where they were. A
-        reader needs only the database. Where somebody else may write now, closing it copies nothing back any more."""
+        """Return what happened to the files and what to do, or None if they are unchanged. A reader needs only the
+        database. If another process may write now, closing the database copies nothing back."""
         trouble = self._of_database() or (self._beside() if writing else None)
-        return trouble and (self._of_database() or trouble)  # whoever removes all three begins somewhere
+        return trouble and (self._of_database() or trouble)  # all three may be removed, one after the other
 
     def _of_database(self) -> str | None:
         if (found := _identity(self._database)) is None or found != self._known[0]:
@@ -177,11 +178,11 @@ class Presence:
         return None
 
     def has_log(self) -> bool:
-        """Return whether the log that was written has its name still: all that a commit needs to be found again."""
+        """Return whether the log still has its name: without it, a commit cannot be found again."""
         return _identity(self._log) == self._known[1]
 
     def _removed_log(self) -> str:
-        """Copy back what is in the log that has no name any more: this process can still read it."""
+        """Copy back the content of the log that no longer has a name: this process can still read it."""
         rest = SAVED.format(self._path) if self._is_copied_back() else PUT_BACK
         return f"{self._real}-wal was removed or moved away while it was in use{rest}"
 
@@ -197,7 +198,7 @@ class Presence:
         return f"{name} {fate} while it was in use{rest}"
 
     def _frames(self) -> int:
-        """Return how many frames the log has, or 0 where that cannot be told."""
+        """Return the number of frames in the log, or 0 if it is unknown."""
         try:
             return self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
         except apsw.Error:
@@ -205,11 +206,11 @@ class Presence:
 
 
 PUT_BACK = (
-    ", and what was done since is not in it: stop every process that works with it, put it back together with its "
-    "-wal, or a backup without an older -wal beside it; then run again"
+    ", and later work is not in it: stop every process that uses it, put it back together with its -wal, or a backup "
+    "without an older -wal beside it; then run again"
 )
-SAVED = ": what it held was copied into {}. Stop every process that works with it, do not put the log back, run again"
-STOP = ", and processes cannot see each other's writes any more: stop every process that works with it, then run again"
+SAVED = ": its content was copied into {}. Stop every process that uses it, do not put the log back, then run again"
+STOP = ", and processes can no longer see each other's writes: stop every process that uses it, then run again"
 
 
 def _fate(found: Identity | None) -> str:
@@ -222,7 +223,7 @@ def _identity(name: str) -> Identity | None:
 
 
 def _look(name: str) -> os.stat_result | None:
-    """Return what has a name now; None if nothing has."""
+    """Return the status of a file; None if it does not exist."""
     try:
         return os.stat(name)  # noqa: PTH116 - making a Path takes longer than the call
     except FileNotFoundError:
@@ -232,7 +233,7 @@ def _look(name: str) -> os.stat_result | None:
 
 
 def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
-    """Return an error with what the system answered about a file of the store, and what to do about it."""
+    """Return an error with the system's answer about a file of the store, and what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnavailable(f"{path}: the disk is full; nothing was lost: free some space and run again")
     return StoreUnavailable(f"{path}: {error.strerror}; check the disk, then run again")
@@ -240,13 +241,13 @@ def disk_trouble(path: Path, error: OSError) -> StoreUnavailable:
 
 SQL = load("statements.sql")
 BEGINNING = 1_704_067_200_000_000
-"""When time begins: 2024, in microseconds."""
+"""The start of our time: 2024, in microseconds."""
 LEAP = 1 << 40
-"""More grants than a chunk can have: where the clock was set back, an epoch starts so much higher than the last."""
+"""More grants than a chunk can have: if the clock was set back, an epoch starts this much higher than the last."""
 HIGHEST = 1 << 62
-"""No fence is so high: a note that says so is damaged."""
+"""No fence is this high: a note that claims it is damaged."""
 NOTE = struct.Struct(">QQ")
-"""The least fence of the epoch, and how many entries the journal had at the last grant."""
+"""The lowest fence of the epoch, and the number of journal entries at the last grant."""
 NOTHING = (0, 0)
 
 
@@ -256,17 +257,17 @@ class Epoch:
     def __init__(self, file: "SqliteFile") -> None:
         self._path = Path(f"{file.real}-fence")
         self._older = Path(f"{file.path}-fence")
-        """A note beside a link to the file, where older releases had it; else the same one."""
+        """A note beside a link to the file, as older releases wrote it; else the same one."""
         with _in_words(self._path):
             self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._closing = weakref.finalize(self, os.close, self._note)  # of a store, too, that nobody closes
+            self._closing = weakref.finalize(self, os.close, self._note)  # also of a store that is never closed
             status = file.path.stat()
             self._file = f"{status.st_dev}:{status.st_ino}"
             self.floor: int = self._settle(file)
             """Every fence of this epoch is higher."""
 
     def granted(self, db: "SqliteFile") -> None:
-        """Note that a grant was written, inside its transaction. Others may have begun a newer epoch since."""
+        """Note that a grant was written, inside its transaction. Another process may have begun a newer epoch since."""
         with _in_words(self._path):
             self._write(max(self.floor, self._read()[0]), db.last_rowid())
             db.execute(SQL["put_meta"], ("identity", self._identity()))
@@ -276,7 +277,7 @@ class Epoch:
         self._note = -1
 
     def _settle(self, file: "SqliteFile") -> int:
-        """Return the epoch to go on with: the one that is written, or where that is in doubt a new one."""
+        """Return the epoch to continue with: the recorded one, or a new one if that is in doubt."""
         with file.reading() as db:
             floor, known, entries = _facts(db)
         if self._is_doubtful(floor, known, entries):
@@ -287,14 +288,14 @@ class Epoch:
         return floor
 
     def _is_doubtful(self, floor: int, known: str | None, entries: int) -> bool:
-        """Return whether fences may have been given out that the file knows nothing of."""
+        """Return whether fences may have been granted that the file does not know."""
         return self._identity() != known or (floor, entries) < self._read()
 
     def _begin(self, db: "SqliteFile", floor: int, known: str | None, entries: int) -> int:
         older = self._read_older()
         is_new = known is None and self._read() == older == NOTHING
         after = 0 if is_new else _after(max(floor, self._read()[0], older[0]))
-        if entries + 1 < self._read()[1]:  # a power cut can take one entry: that of the grant at work
+        if entries + 1 < self._read()[1]:  # a power cut can lose one entry: that of the current grant
             db.execute(SQL["put_meta"], ("set_back", f"{self._read()[1]} {entries} {time.time():.6f}"))
         self._write(after, entries)
         db.execute(SQL["put_meta"], ("epoch", after))
@@ -302,7 +303,7 @@ class Epoch:
         return after
 
     def _identity(self) -> str:
-        """Return which file and which note belong together."""
+        """Return the identity of the file and the note that belong together."""
         note = os.fstat(self._note)
         return f"{self._file} {note.st_dev}:{note.st_ino}:{note.st_ctime_ns}"
 
@@ -321,7 +322,7 @@ class Epoch:
 
 @contextmanager
 def _in_words(path: Path) -> Iterator[None]:
-    """What the system says about the note is said as trouble of the store."""
+    """Report errors of the system about the note as trouble of the store."""
     try:
         yield
     except OSError as error:
@@ -336,14 +337,13 @@ def _unpack(note: bytes) -> tuple[int, int]:
 
 
 def _after(floor: int) -> int:
-    """Return a least fence that is higher than all fences of an epoch. No chunk is granted as often as microseconds
-    pass."""
+    """Return a floor above all fences of an epoch. No chunk is granted as often as microseconds pass."""
     now = time.time_ns() // 1000 - BEGINNING
     return now if now > floor else floor + LEAP
 
 
 def _facts(db: "SqliteFile") -> tuple[int, str | None, int]:
-    """Return the epoch, the identity the file thinks it has, and the number of the last entry."""
+    """Return the epoch, the identity that the file has stored, and the number of the last entry."""
     meta = dict(db.execute("SELECT name, value FROM meta"))
     entries = db.execute("SELECT coalesce(max(rowid), 0) FROM journal")[0][0]
     return int(meta.get("epoch", 0)), meta.get("identity"), int(entries)
@@ -355,7 +355,7 @@ WRITE_BYTE = 120
 
 
 def advice_about_writers(path: Path) -> str:
-    """Return who it is and what to do about it, for a message that says the file is held."""
+    """Return the process that holds the write lock and what to do about it, to complete a message."""
     pid = next(_writers(path), None)
     if pid is None:
         return f"another process; find it with `fuser {path}` (a stopped process blocks all writers), then run again"
@@ -365,7 +365,8 @@ def advice_about_writers(path: Path) -> str:
 
 
 def _writers(path: Path) -> Iterator[int]:
-    """Other processes that hold the write lock: lines such as `1: POSIX ADVISORY WRITE 4711 fe:01:2309 120 120`."""
+    """Yield other processes that hold the write lock, from lines such as `1: POSIX ADVISORY WRITE 4711 fe:01:2309 120
+    120`."""
     try:
         inode = Path(f"{filesystem.behind(path)}-shm").stat().st_ino
         lines = LOCKS.read_text("ascii").splitlines()

@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file, any number of processes on one host.
 
-Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act; those of a batch as a whole
-stand in `batches`. Each is one short transaction that takes the write lock at its start, reads the facts, asks
-the core, and writes the answer. All bytes are made before it begins.
+Read the verbs in the order of an item's life: add_items, claim, load, renew, commit, act. Each is one short transaction
+that takes the write lock at its start, reads the facts, asks the core, and writes the answer. All bytes are built
+before it begins.
 """
 
 import time
@@ -76,10 +76,10 @@ from holdfast.stores.sqlite.rows import (
 from holdfast.stores.sqlite.safety import Epoch
 
 SQL = load("statements.sql")
-GONE = "its row is gone: chunks or entries are there that belong to it, and nobody would miss them"
-MISCOUNTED = "its row does not have as many stages as its definition"
+GONE = "its row is missing, but chunks or entries that belong to it exist"
+MISCOUNTED = "the number of stages in its row differs from its definition"
 PAGE = 1000
-"""Rows looked at together where only some of them are wanted."""
+"""Rows read together if only some of them are wanted."""
 
 
 class SqliteStore:
@@ -96,7 +96,7 @@ class SqliteStore:
         self._file = SqliteFile(self.path)
         self._epoch = Epoch(self._file)
         self._returning: dict[BatchId, bool] = {}
-        """Of which batches items come that were admitted before: a guess that decides what is tried first."""
+        """Batches whose items are known ones: a guess that decides what is tried first."""
 
     def mark(self, batch: BatchId) -> int:
         return self._file.mark()
@@ -122,7 +122,7 @@ class SqliteStore:
         row = (name, pipeline, definition, course.stage_count(definition), self.now(), journal.GENESIS)
         made = self._known_batch(db, BatchId(db.execute(SQL["insert_batch"], row)[0][0]))
         if made.id >= BATCHES:
-            raise UsageError(f"{self.path} holds {BATCHES:,} batches, the most a store can: use another file")
+            raise UsageError(f"{self.path} has {BATCHES:,} batches, the most a store can hold: use another file")
         body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
         self._tell(db, made.id, [course.batch_opened(name, pipeline)])
         return replace(made, seq=1, head=self._link_batch(db, made, "opened", body, actor))
@@ -214,8 +214,8 @@ class SqliteStore:
     def _index(
         self, db: SqliteFile, batch: Batch, items: Sequence[NewItem], *, look_first: bool
     ) -> tuple[Sequence[NewItem], Admitted]:
-        """Return which items are new, with their keys in the index. Items of a group are mostly all new or all known:
-        what is taken for new is not looked up, the index refuses it if it is not."""
+        """Return the new items, with their keys in the index. Items of a group are mostly all new or all known:
+        presumably new items are not looked up first, because the index refuses known ones."""
         lo = batch.admitted
         if not look_first and insert_keys(db, batch.id, items, lo):
             return items, ingest.all_new(items, lo)
@@ -253,7 +253,7 @@ class SqliteStore:
         with self._file.reading() as db:
             offer = self._offer(db, replace(want, chunks=1), self.now(), 0.0)
         if isinstance(offer, Idle):
-            return offer  # nothing had to be written to see that
+            return offer  # found without a write
         faults.reach("claim.before")
         with self._file.writing("claim") as db:
             now = self.now()
@@ -266,7 +266,7 @@ class SqliteStore:
             first, *others = offer
             head = self._grant(db, first, want, now, afford)
             self._write_grants(db, [head])
-            self._epoch.granted(db)  # a lost transaction takes the others along: the note is ahead by one at most
+            self._epoch.granted(db)  # the others share the transaction, so the note is at most one ahead
             more = list(self._grant_others(db, head.claim, others, want, now))
             self._write_grants(db, more)
             return replace(head.claim, more=tuple(each.claim for each in more))
@@ -285,7 +285,7 @@ class SqliteStore:
         rows.change_chunks(db, "grant_chunks", [each.row for each in granted])
 
     def _offer(self, db: SqliteFile, want: ClaimRequest, now: float, waited: float) -> Sequence[Chunk] | Idle:
-        """Chunks that may be claimed, the first before others, or why there is none."""
+        """Return chunks that may be claimed, the preferred one first, or the reason why there is none."""
         dead = rows.dead_count(db, want.batch) if want.tolerance is not None else 0
         why = course.barrier(self._known_batch(db, want.batch), now, want.tolerance, dead)
         chunks = self._claimable(db, want, now, waited) if why is None else ()
@@ -308,11 +308,12 @@ class SqliteStore:
         return sorted((chunk for found in left for chunk in found), key=lambda chunk: chunk.lo)[:1]
 
     def _dead_owners(self, chunks: Iterable[Chunk]) -> set[str]:
-        """Each owner is judged once: that reads what the system knows of its process."""
+        """Return the owners that are dead. Each is checked once, because that reads the system's process table."""
         return {owner for owner in {chunk.owner for chunk in chunks} if owner is not None and self._is_dead(owner)}
 
     def _affordable(self, db: SqliteFile, want: ClaimRequest, now: float) -> int | None:
-        """Return what a grant that ended without a release had set aside is free again: its owner spends no more."""
+        """Return how many items the budget covers. Money reserved by a grant that ended without a release is free
+        again: its owner spends no more."""
         if want.cap is None:
             return None
         spent = db.execute(SQL["money_spent"], (want.batch,))[0][0]
@@ -344,7 +345,8 @@ class SqliteStore:
         return [each for each in held if each.id in keeps or (each.expires >= now and each.owner not in dead)]
 
     def _is_held(self, chunk: Chunk, now: float) -> bool:
-        """Return whether somebody holds it: under a lease that has not ended, in a process not known to be dead."""
+        """Return whether the chunk has a live owner: its lease has not ended, and its process is not known to be
+        dead."""
         return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
@@ -387,7 +389,7 @@ class SqliteStore:
             return self._commit_together(db, prepared)
 
     def _commit_together(self, db: SqliteFile, prepared: Sequence[Prepared]) -> list[Receipt]:
-        """Let every commit through by its own guard, then write in bulk what all of them write."""
+        """Judge every commit by its own guard, then write all of them in bulk."""
         commits = [each.commit for each in prepared]
         heads = rows.chain_heads(db, [commit.chunk for commit in commits])
         guards = {chunk: head.guard for chunk, head in heads.items()}
@@ -463,12 +465,12 @@ class SqliteStore:
         return [c.n for c in effect.changes]
 
     def set_back(self) -> SetBack | None:
-        """Return when it was seen that the file had been set back, and by how much; None if it never was."""
+        """Return when the file was found to have been set back, and by how much; None if it never was."""
         with self._file.reading() as db:
             return rows.set_back(db)
 
     def flaws(self) -> list[tuple[int, str]]:
-        """Return what is wrong with the rows of batches, by the number of the batch, where no chain tells."""
+        """Return damage to the rows of batches that no chain reveals, by the number of the batch."""
         with self._file.reading() as db:
             gone = [(number, GONE) for (number,) in db.execute(SQL["strays"])]
             told = db.execute("SELECT id, stages, definition FROM batches")
@@ -563,12 +565,12 @@ class SqliteStore:
 
 
 def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
-    """Return whether nothing is to be written: that is refused by no batch."""
+    """Return whether there is nothing to write: then even a sealed batch accepts the items."""
     return len(known) == len(items) and (not ended or batch.ingested_at is not None)
 
 
 def _of_different_chunks(landing: Sequence[Landing]) -> Iterable[Sequence[Landing]]:
-    """Groups in which every chunk stands once, so that one statement writes each; mostly that is one group."""
+    """Return groups in which every chunk occurs once, so that one statement writes each; mostly there is one group."""
     rounds: list[dict[ChunkId, Landing]] = []
     for each in landing:
         free = next((some for some in rounds if each.commit.chunk not in some), None)

@@ -1,18 +1,18 @@
-"""The suite every store passes.
+"""The suite that every store must pass.
 
-Whoever writes a store adds one line to a test file:
+For a new store, add one line to a test file:
 
     from holdfast.testing.conformance import conformance
 
     test_my_store = conformance(lambda place, clock, is_dead: MyStore(place / "state", clock=clock, is_dead=is_dead))
 
-pytest then runs every check below on a store of its own: `test_my_store[a_stale_fence_cannot_commit]` and so on.
-`place` is an empty folder, `clock` a clock that stands still until the check moves it, `is_dead` tells whether the
-process of an owner is known to have ended. A store that forgets everything when it is closed says `durable=False`; one
-that lacks a capability names it, as in `without=("budget", "events")`, and its checks are left out.
+pytest then runs every check below on a new store: `test_my_store[a_stale_fence_cannot_commit]` and so on. `place` is an
+empty folder, `clock` a clock that moves only when the check moves it, `is_dead` returns whether the process of an owner
+is known to have ended. For a store that loses everything when it is closed, pass `durable=False`; for one that lacks
+capabilities, name them, as in `without=("budget", "events")`, and their checks are left out.
 
-A check is a function whose name is the promise. `holdfast.testing.comparison` goes further: it drives the store and the
-memory store with the same random calls and wants the same answers.
+A check is a function whose name is the promise. `holdfast.testing.comparison` goes further: it calls the store and the
+memory store with the same random calls and compares the answers.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -33,7 +33,7 @@ CHAPTER_NAMES = (
     "reading",
     "durability",
 )
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in CHAPTER_NAMES))  # so that a failure shows its values
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in CHAPTER_NAMES))  # a failure then shows its values
 
 from holdfast.stores.base import Capabilities  # noqa: E402
 from holdfast.testing.conformance import (  # noqa: E402
@@ -57,7 +57,7 @@ CHAPTERS = (opening, claiming, spending, holding, committing, scanning, acting, 
 
 def conformance(make_store: MakeStore, *, durable: bool = True, without: Collection[str] = (),
                 mark: Callable[..., pytest.MarkDecorator] | None = None) -> Callable[..., None]:  # fmt: skip
-    """Return a test function for pytest with one case for each check. `mark` is called with the promises a check
+    """Return a test function for pytest with one case for each check. `mark` is called with the promises that a check
     proves."""
     cases = [
         pytest.param(
@@ -78,7 +78,7 @@ def conformance(make_store: MakeStore, *, durable: bool = True, without: Collect
 
 
 def checks(*, durable: bool = True, without: Collection[str] = ()) -> list[Check]:
-    """Return every check, in reading order, but for those of missing capabilities."""
+    """Return every check, in reading order, except those of missing capabilities."""
     unknown = set(without) - set(Capabilities.__struct_fields__)
     assert not unknown, f"these are not capabilities: {sorted(unknown)}"
     every = [check for chapter in (*CHAPTERS, *([durability] if durable else [])) for check in _of(chapter)]

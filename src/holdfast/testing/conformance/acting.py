@@ -1,4 +1,4 @@
-"""Operators act, guarded by what they saw; an owner at work is left alone, or fenced."""
+"""Acts of operators, guarded by what they saw; an owner at work is left alone, or fenced."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from holdfast.testing.conformance.kit import STAGES, Kit, answer, cancel, done, 
 
 
 def _with_dead(kit: Kit, *keys: str) -> None:
-    """Items that are all dead, nobody holds them."""
+    """Admit items and bury all of them, and release their chunk."""
     kit.admit(*keys)
     claim = kit.claim("ann")
     kit.land(claim, [failed(item, transient=False) for item in kit.load(claim)], release=True)
@@ -45,7 +45,8 @@ def acting_twice_on_what_was_seen_once_changes_nothing(kit: Kit) -> None:
 
 @proves("A11")
 def the_same_act_sent_again_changes_nothing_though_its_item_came_round(kit: Kit) -> None:
-    """It was requeued, died, and was redriven: it stands where it stood, and only the act's id tells them apart."""
+    """The item was requeued, died, and was redriven: it is in the same place, and only the id distinguishes the
+    acts."""
     kit.admit("a", "b", "c")
     place = kit.place(2)
     after = move(place, Transition.REQUEUE, stages=STAGES)
@@ -64,7 +65,7 @@ def the_same_act_sent_again_changes_nothing_though_its_item_came_round(kit: Kit)
     assert kit.store.act(act) == []
     assert kit.everything() == before
     decided = msgspec.structs.replace(act, id=kit.new_id())
-    assert kit.store.act(decided) == [2], "whoever decides it again is heard"
+    assert kit.store.act(decided) == [2], "decided again, it lands"
     kit.check()
 
 

@@ -1,4 +1,4 @@
-"""Chunks are claimed, cut, released and taken over; who is to blame."""
+"""Claiming, cutting, releasing and taking over chunks; blame."""
 
 import msgspec
 
@@ -53,7 +53,7 @@ def small_chunks_that_are_granted_together_are_grants_like_others(kit: Kit) -> N
     claim = kit.store.claim(msgspec.structs.replace(kit.want(limit=7), chunks=10))
     assert isinstance(claim, Claim)
     granted = [claim, *claim.more]
-    assert sum(each.pending for each in granted) <= 7, "the limit is for all of them"
+    assert sum(each.pending for each in granted) <= 7, "the limit applies to all together"
     assert len({each.lease.chunk for each in granted}) == len(granted)
     assert [each.lo for each in granted[1:]] == [each.hi for each in granted[:-1]]
     whole = msgspec.structs.replace(claim, hi=granted[-1].hi)
@@ -169,7 +169,8 @@ def a_lease_is_taken_over_after_it_expired_and_not_at_the_bound(kit: Kit) -> Non
 
 @proves("C3", "C4")
 def what_a_claimer_keeps_is_granted_to_others_and_not_to_itself(kit: Kit) -> None:
-    """The process stood still until its lease had ended, and goes on: taken from itself, its work would be in vain."""
+    """The process was stopped until its lease had ended, and continues: if its chunk were granted to it again, its work
+    would be lost."""
     kit.admit(*"abc")
     first = kit.claim("ann", 1)
     second = kit.claim("ann", 1)
@@ -353,9 +354,9 @@ def of_what_carries_blame_only_so_much_is_granted_and_each_death_halves_it(kit: 
         sizes.append(answer.pending)
         kit.dead.add(f"worker-{turn}")
         kit.clock.advance(LEASE + 1)
-    assert sizes == [20, 8, 4, 2, 1], "what was claimed, what can be started at once, and its halves"
+    assert sizes == [20, 8, 4, 2, 1], "the claim, as many as can be started at once, then halves"
     fresh = next(chunk for chunk in kit.store.chunks(kit.batch) if chunk.lo == 20)
-    assert (fresh.seq, fresh.blame) == (0, 0), "what nobody had is not blamed"
+    assert (fresh.seq, fresh.blame) == (0, 0), "a chunk that was never granted has no blame"
     kit.check()
 
 
@@ -393,7 +394,7 @@ def it_is_found_among_settled_items_too(kit: Kit) -> None:
 
 
 def _run_until_condemned(kit: Kit, killer: int) -> int:
-    """Workers that die when they meet the killer, and finish all else; how many died before it was condemned."""
+    """Run workers that die of the killer and finish everything else; return how many died before it was condemned."""
     found, alone = None, 0
     for deaths in range(100):
         owner = f"worker-{deaths}"
@@ -417,13 +418,13 @@ def _run_until_condemned(kit: Kit, killer: int) -> int:
 
 @proves("A15")
 def who_wants_one_item_of_a_suspect_gets_it_alone(kit: Kit) -> None:
-    """Else one that kills its process would never be condemned where nothing but single items is asked for."""
+    """Otherwise an item that kills its process would never be condemned if only single items are claimed."""
     kit.admit(*range(9))
     first = kit.claim("first")
     items = kit.load(first)
     kit.land(first, [failed(items[n], transient=False) for n in (0, 3)], release=True)
     for owner in ("ann", "bob"):
-        assert kit.claim(owner, only=5).pending == 7, "it is no suspect yet: what stands with it comes along"
+        assert kit.claim(owner, only=5).pending == 7, "not a suspect yet: its whole chunk is granted"
         kit.dead.add(owner)
     before = kit.claim("cid", only=5)
     assert [item.n for item in kit.load(before)] == [1, 2, 4]
@@ -437,7 +438,7 @@ def who_wants_one_item_of_a_suspect_gets_it_alone(kit: Kit) -> None:
     assert trial_of(last.pending, last.blame) is Trial.CONDEMNED
     kit.land(last, [failed(kit.load(last)[0], transient=False)], release=True)
     neighbour = kit.claim("eve", only=6)
-    assert ([item.n for item in kit.load(neighbour)], neighbour.blame) == ([6], SUSPECT), "no strike is against it"
+    assert ([item.n for item in kit.load(neighbour)], neighbour.blame) == ([6], SUSPECT), "it has no strikes"
     kit.finish(neighbour)
-    assert kit.claim("fay", only=4).pending == 3, "what came before it is no suspect any more"
+    assert kit.claim("fay", only=4).pending == 3, "the items before it are not suspects any more"
     kit.check()

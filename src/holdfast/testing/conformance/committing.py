@@ -54,7 +54,7 @@ def a_commit_that_speaks_of_items_of_another_chunk_is_refused(kit: Kit) -> None:
     before = kit.everything()
     for outcome in (done(kit.load(other)[0]), failed(kit.load(other)[0])):
         wrong = msgspec.structs.replace(kit.commit_of(other, [outcome]), chunk=own.lease.chunk, fence=own.lease.fence)
-        with pytest.raises(UsageError, match="speaks of items 1 to 1"):
+        with pytest.raises(UsageError, match="names items 1 to 1"):
             kit.store.commit([kit.commit_of(other, []), wrong])
         assert kit.everything() == before
     kit.check()
@@ -332,7 +332,7 @@ def threads_that_work_at_once_lose_and_double_nothing(kit: Kit) -> None:
         try:
             while isinstance(claim := kit.store.claim(kit.want(owner, 3)), Claim):
                 kit.finish(claim)
-        except BaseException as error:  # noqa: BLE001 - told below, in the thread of the test
+        except BaseException as error:  # noqa: BLE001 - reported below, in the thread of the test
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(f"thread-{number}",)) for number in range(4)]

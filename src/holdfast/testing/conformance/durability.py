@@ -1,4 +1,4 @@
-"""For stores that last: what was answered is there when the store is opened again."""
+"""Durable stores: acknowledged work is there when the store is opened again."""
 
 import threading
 
@@ -28,7 +28,7 @@ def everything_is_the_same_when_the_store_is_opened_again(kit: Kit) -> None:
 @proves("P13")
 @needs("budget")
 def two_who_claim_under_a_cap_never_both_have_the_last_of_it(kit: Kit) -> None:
-    """However the two come together: the one reads before the other has written, or both at once."""
+    """Check both interleavings: one reads before the other has written, or both run at once."""
     other = kit.open_again()
     try:
         kit.admit(*range(40))
@@ -40,7 +40,7 @@ def two_who_claim_under_a_cap_never_both_have_the_last_of_it(kit: Kit) -> None:
 
 
 def _claim_between(kit: Kit, other: Store) -> None:
-    """The second claims where the first has looked and not yet written, as far as its store says where that is."""
+    """Let the second claim between the read and the write of the first, if the store has a fault point there."""
     between: list[Claim | Idle] = []
     come: list[str] = []
 
@@ -56,7 +56,7 @@ def _claim_between(kit: Kit, other: Store) -> None:
 
 
 def _claim_at_once(kit: Kit, other: Store) -> None:
-    """Each takes one item after the other until nothing is left of the cap."""
+    """Let each take one item after the other until the budget is used up."""
     granted: list[Claim] = []
 
     def take(store: Store, owner: str) -> None:
@@ -91,7 +91,7 @@ def two_handles_see_one_state(kit: Kit) -> None:
 
 @proves()
 def who_finds_nothing_hears_that_others_have_written(kit: Kit) -> None:
-    """Where a store can tell: from the moment at which nothing was found, and not from later on."""
+    """Check, if a store has marks, that they count from the moment at which nothing was found, not later."""
     other = kit.open_again()
     try:
         kit.admit("a")
@@ -99,7 +99,7 @@ def who_finds_nothing_hears_that_others_have_written(kit: Kit) -> None:
         idle = kit.store.claim(kit.want("ann"))
         assert isinstance(held, Claim)
         assert isinstance(idle, Idle)
-        assert kit.store.mark(kit.batch) == idle.mark, "nobody has written since"
+        assert kit.store.mark(kit.batch) == idle.mark, "nothing was written since"
         assert other.commit([kit.commit_of(held, release=True)])[0].landed
         assert idle.mark is None or kit.store.mark(kit.batch) != idle.mark
         assert isinstance(kit.store.claim(kit.want("ann")), Claim)

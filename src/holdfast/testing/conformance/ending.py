@@ -1,4 +1,4 @@
-"""A batch is paused, cancelled, sealed and reopened; and others hear of it."""
+"""Pausing, cancelling, sealing and reopening a batch, with their events."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ NOBODY = BatchId(99)
 
 
 def heard(kit: Kit) -> list[tuple[str, int | None]]:
-    """Without the first, that the batch was opened."""
+    """Return the events without the first one, that the batch was opened."""
     return [(event.kind, event.n) for event in outbox_of(kit.store).events()[1:]]
 
 
@@ -27,13 +27,13 @@ def event(kind: str, n: int | None = None) -> Event:
 
 
 def finished(kit: Kit, *keys: str) -> None:
-    """A batch of which every item is done and the source was read to its end."""
+    """Complete the batch: every item is done and the source was read to the end."""
     kit.admit(*keys, ended=True)
     kit.finish(kit.claim())
 
 
 def state(kit: Kit) -> bytes:
-    """Return what an end of the batch would rest on."""
+    """Return the basis of an end of the batch."""
     return basis(kit.store.batches()[0], kit.store.chunks(kit.batch))
 
 
@@ -74,7 +74,7 @@ def a_cancelled_batch_takes_no_items_and_does_not_go_on(kit: Kit) -> None:
     assert kit.idle("bob").why is Barrier.CANCELLED
     with pytest.raises(Refused, match="was cancelled"):
         kit.admit("b")
-    with pytest.raises(UsageError, match="was cancelled, for good"):
+    with pytest.raises(UsageError, match="was cancelled, which cannot be undone"):
         kit.store.amend(kit.batch, to_steer(BatchMode.OPEN, reason="after all"), actor="operator")
     kit.land(held, [done(kit.load(held)[0])])
     kit.check()
@@ -102,7 +102,7 @@ def the_last_expected_item_says_that_all_are_there(kit: Kit) -> None:
     assert kit.store.batches()[0].ingested_at is None
     kit.admit("c")
     assert kit.store.batches()[0].ingested_at == kit.clock()
-    kit.admit("d")  # more than expected are taken: whoever compares finds out
+    kit.admit("d")  # more than expected are accepted: a reconciliation reports them
     assert kit.store.batches()[0].admitted == 4
     kit.check()
 
@@ -160,7 +160,7 @@ def steering_otherwise_keeps_the_number_and_the_close(kit: Kit) -> None:
     kit.store.amend(kit.batch, to_steer(None, reason="2 after all", expected=2), actor="operator")
     found = kit.store.batches()[0]
     assert (found.course, found.ends_at, found.expected) == (BatchMode.PAUSED, kit.clock() + 60, 2)
-    assert found.ingested_at is not None  # closed: however many are expected, no more come
+    assert found.ingested_at is not None  # closed: no more come, whatever the expected number
     kit.check()
 
 

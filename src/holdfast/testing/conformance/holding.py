@@ -1,4 +1,4 @@
-"""What a holder of a chunk may load, and how long it holds it."""
+"""Loading by the owner of a chunk, and the duration of its lease."""
 
 from holdfast.core.journal import Claimed
 from holdfast.testing.conformance.kit import (

@@ -1,4 +1,4 @@
-"""What the checks of the suite are written with: a store, a clock, and short words for what workers do."""
+"""The tools of the suite's checks: a store, a clock, and short functions for the actions of workers."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ ONE_STAGE = canonical.encode({"stages": [{"name": "read"}]})
 
 
 class MakeStore(Protocol):
-    """Makes an empty store. `place` is an empty folder of its own, for stores that keep files."""
+    """A function that makes an empty store. `place` is an empty folder, for stores that keep files."""
 
     def __call__(self, place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store: ...
 
@@ -66,7 +66,7 @@ class Kit:
         self._ids = itertools.count(1)
 
     def open_again(self) -> Store:
-        """Another handle on the same place."""
+        """Return another handle on the same place."""
         return self._make_store(self._place, clock=self.clock, is_dead=self.dead.__contains__)
 
     def new_id(self) -> bytes:
@@ -100,7 +100,7 @@ class Kit:
         self, owner: str = "ann", limit: int = 100, seconds: float = LEASE, reserve: int = 0, cap: int | None = None,
         only: int | None = None, keeps: frozenset[ChunkId] = frozenset(),
     ) -> Idle:  # fmt: skip
-        """Return a claim that must not be granted; returns why, but for the mark, which is any."""
+        """Return the answer to a claim that must not be granted, without the mark, which may have any value."""
         answer = self.store.claim(self.want(owner, limit, seconds, reserve, cap, only, keeps))
         assert isinstance(answer, Idle), f"{owner} was granted {answer}"
         return replace(answer, mark=None)
@@ -143,7 +143,7 @@ class Kit:
         return written
 
     def finish(self, claim: Claim, *, version: int = 0) -> int:
-        """Take every item of the claim through the stages it lacks, and release; returns the version after it."""
+        """Take every item of the claim through its remaining stages, and release it; return the version after that."""
         while True:
             items = self.load(claim)
             left = [item for item in items if item.place.stage < STAGES - 1]
@@ -166,7 +166,7 @@ class Kit:
         return self.store.act(act)
 
     def expect(self, expected: int, reason: str = "") -> Batch:
-        """Say how many items the batch has in all."""
+        """Set the expected number of items of the batch."""
         return self.store.amend(self.batch, to_steer(None, reason=reason, expected=expected), actor="operator").batch
 
     # -- words for what there is ------------------------------------------------------------------------------------
@@ -195,14 +195,14 @@ class Kit:
         return body
 
     def everything(self) -> tuple[object, ...]:
-        """Return all that can be read: equal before and after means that nothing changed."""
+        """Return everything that can be read: equal results before and after mean that nothing changed."""
         store, batch = self.store, self.batch
         chunks = store.chunks(batch)
         chains = [store.entries(chain) for chain in (chain_of_batch(batch), *(chunk.id for chunk in chunks))]
         return store.batches(), chunks, store.items(batch), store.outputs(batch), store.checkpoints(batch), chains
 
     def check(self) -> Story:
-        """Check that every chain verifies, and that items and chunks are what the journal says."""
+        """Check that every chain verifies, and that items and chunks agree with the journal."""
         story = replay(self.store, self.batch, POLICIES)
         compare(self.store, self.batch, story)
         return story
@@ -212,7 +212,7 @@ class Kit:
 
 
 def answer(*, added: int, lo: int, known: int = 0, changed: Sequence[tuple[int, int]] = ()) -> Admitted:
-    """Return what `add_items` is to say."""
+    """Return the expected answer of `add_items`."""
     return Admitted(added=added, lo=ItemNo(lo), known=known, changed=tuple((at, ItemNo(n)) for at, n in changed))
 
 
@@ -223,7 +223,7 @@ def new_item(key: object, payload: bytes | None = None) -> NewItem:
 
 
 def output_of(item: Item) -> bytes:
-    """Return what the stage of an item makes of its input."""
+    """Return the output of a stage for the input of an item."""
     return item.input + b"|%d" % item.place.stage
 
 
@@ -247,12 +247,12 @@ def deferred(item: Item, seconds: float = 60.0) -> Deferred:
 
 
 def redrive(n: int, place: ItemState) -> Change:
-    """Return a dead item tries again where it stopped."""
+    """Return the change that redrives a dead item."""
     return change_of(ItemNo(n), place, move(place, Transition.REDRIVE, stages=STAGES))
 
 
 def reset(n: int, place: ItemState, stage: int = 0) -> Change:
-    """Let an item begin again at a stage, in the next epoch."""
+    """Return the change that makes an item begin again at a stage, in the next epoch."""
     after = move(place, Transition.RESET, stage=stage, stages=STAGES, reason="because")
     return change_of(ItemNo(n), place, after)
 
@@ -269,7 +269,7 @@ _C = TypeVar("_C", bound=Check)
 
 
 def proves(*promises: str) -> Callable[[_C], _C]:
-    """Marks a check with the promises that rest on it; none is fine, too."""
+    """Mark a check with the promises that depend on it; there may be none."""
 
     def mark(check: _C) -> _C:
         check.promises = promises  # type: ignore[attr-defined]
@@ -279,7 +279,7 @@ def proves(*promises: str) -> Callable[[_C], _C]:
 
 
 def needs(*capabilities: str) -> Callable[[_C], _C]:
-    """Marks a check with what a store must be able to do for it, by the names in `Capabilities`."""
+    """Mark a check with the capabilities that a store needs for it, by the names in `Capabilities`."""
 
     def mark(check: _C) -> _C:
         check.capabilities = capabilities  # type: ignore[attr-defined]

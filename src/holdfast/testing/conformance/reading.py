@@ -1,4 +1,4 @@
-"""What can be read, in pages, and the journal behind it."""
+"""Reading in pages, and the journal."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from holdfast.testing.conformance.opening import TWINS
 
 
 def _mixed(kit: Kit) -> None:
-    """Ten items: two of each state, the rest pending."""
+    """Admit ten items: two of each state, the rest pending."""
     kit.admit(*range(10))
     claim = kit.claim("ann")
     items = kit.load(claim)

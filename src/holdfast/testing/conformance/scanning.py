@@ -87,7 +87,7 @@ def a_checkpoint_that_is_sent_twice_lands_once(kit: Kit) -> None:
 
 @proves("B18", "C1", "C12")
 def an_older_checkpoint_never_overtakes_a_newer_one(kit: Kit) -> None:
-    """Neither one that comes before its turn, nor a copy of an old one that was on its way for long."""
+    """Check a checkpoint that comes too early, and a delayed copy of an old one."""
     kit.admit("part")
     claim = kit.claim()
     (item,) = kit.load(claim)

@@ -1,4 +1,4 @@
-"""What a batch may cost: what claims set aside, what is spent, and when it is free again."""
+"""The budget of a batch: what claims reserve, what is spent, and when a reservation ends."""
 
 from holdfast.core.course import Barrier
 from holdfast.testing.conformance.kit import LEASE, Kit, done, failed, needs, proves

@@ -1,28 +1,28 @@
-"""A deterministic simulation of several workers on the real core, under virtual time, with everything that goes wrong.
+"""A deterministic simulation of several workers on the real core, in virtual time, with every kind of fault.
 
-`simulate(seed)` draws a small world from its seed (a batch, workers, an ingester, people, some faults), lets it
-happen in virtual time on a real store, and checks what must be true:
+`simulate(seed)` draws a small world from its seed (a batch, workers, an ingester, operators, some faults), runs it in
+virtual time on a real store, and checks what must be true:
 
-- the journal verifies, and retold from its first entry it gives the items, totals and outputs that the store has;
+- the journal verifies, and replayed from its first entry it gives the items, totals and outputs in the store;
 - every stage of an item succeeds once in each epoch, in order, under the fence of the grant that committed it;
 - a handler ran at least once for each recorded attempt, and never more often than crashes and lost leases explain;
-- fences grow, waits and budgets are kept, no cost is counted twice, nobody loses a lease without a reason;
-- nobody rests on an output that does not hold; what was made and not recorded is adopted, at no cost of an attempt;
-- a batch that is paused, cancelled or sealed keeps to it, and a seal covers everything;
-- every event has its fact and every fact its event, and the receiver hears them all, in order;
-- a range of rows goes on at its durable checkpoint, hands out no row twice but for what was cut off, and folds to what
-  an uninterrupted walk gives;
-- a stage that pauses begins nothing, then one item to try, and what fails meanwhile costs no attempt;
-- an item under which processes die is tried in a new one, then alone; who is innocent is never to blame;
-- a run begins nothing that its deadline will cut off, ends in time, and forgets nothing of what was at work;
+- fences grow, waits and budgets are kept, no cost is counted twice, no lease is lost without a reason;
+- no item depends on an output that does not hold; unrecorded outputs are adopted without counting an attempt;
+- a batch that is paused, cancelled or sealed stays so, and a seal covers everything;
+- every event has its fact and every fact its event, and the receiver gets all of them, in order;
+- a partition continues at its durable checkpoint, delivers no row twice except those that were cut off, and accumulates
+  the same as an uninterrupted walk;
+- a stage that pauses starts nothing, then one item as a trial, and failures in the meantime cost no attempt;
+- an item under which processes die is tried in a new one, then alone; an innocent item is never blamed;
+- a run starts nothing that its deadline will cut off, ends in time, and loses nothing that was in progress;
 - quick handlers on the thread of a run do not keep it from committing, and a slow one among them is handed on;
-- a message, however often it is handed over and to whom, is done once, and leaves nothing in the hands of its process;
-- when faults stop, every item comes to its end.
+- a message, however often and to whichever process it is delivered, is done once, and leaves nothing claimed;
+- when faults stop, every item is settled.
 
-The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` tells the story of one.
-With `--store module:function` it runs on a store of your own; with `--store cas` on a bucket, where faults are in every
-request and documents are replaced by compare-and-swap: revisions and fences grow, one fence has one holder, a lease is
-taken over only after it was watched for its whole length, and what a document speaks of was written before it.
+The same seed gives the same events: `python -m holdfast.testing.simulator --seed 7 --trace` prints one of them. With
+`--store module:function` it runs on your own store; with `--store cas` on a bucket, where every request may fail and
+documents are replaced by compare-and-swap: revisions and fences grow, one fence has one owner, a lease is taken over
+only after it was observed for its whole length, and everything that a document refers to was written before it.
 """
 
 import itertools
@@ -64,21 +64,21 @@ HEARING = (receiver,)
 
 
 class Failure(AssertionError):
-    """A seed whose world broke a promise; its message replays it."""
+    """A seed whose world broke a promise; the message tells how to replay it."""
 
 
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
-    """Return the store that simulations run on unless told otherwise."""
+    """Return the default store of simulations."""
     return MemoryStore(clock=clock, is_dead=is_dead)
 
 
 def on_a_bucket(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
-    """Stands for worlds on a bucket in memory: each process has a handle of its own there, and requests go wrong."""
+    """Select, as `make_store`, worlds on a bucket in memory: each process has its own handle, and requests fail."""
     return BucketStore(MemoryBucket(), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
 
 
 def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
-    """Stores for simulations from the function that the suite for stores takes: each in an empty folder below `place`,
+    """Return stores for simulations from a function for the conformance suite: each in an empty folder below `place`,
     which is removed when the next one is made."""
     numbers = itertools.count()
 
@@ -94,8 +94,8 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
 
 def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] | None = None,
              chunks: int | None = None) -> World:  # fmt: skip
-    """Run the world of one seed and check it. Raises where a promise was broken. `chunks` are claimed in one write at
-    most, where another number is wanted than the plan has: with 1, every store tells the same story."""
+    """Run the world of one seed and check it. Raise if a promise was broken. `chunks` overrides the plan's limit of
+    chunks claimed in one write: with 1, every store gives the same trace."""
     plan = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
     plan = plan if chunks is None else msgspec.structs.replace(plan, chunks=chunks)
     world = BucketWorld(plan, trace) if make_store is on_a_bucket else World(plan, make_store, trace)
@@ -127,8 +127,8 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
 
 
 def search(seeds: Iterable[int], make_store: MakeStore = in_memory, *, store: str = "") -> Counter[str]:
-    """Run many seeds; the first failure is told with its seed and the end of its story. `store` is how the store is
-    named on the command line that replays it."""
+    """Run many seeds; the first failure is reported with its seed and the end of its trace. `store` is the name of the
+    store on the command line that replays it."""
     total: Counter[str] = Counter()
     for seed in seeds:
         try:
@@ -140,11 +140,11 @@ def search(seeds: Iterable[int], make_store: MakeStore = in_memory, *, store: st
 
 
 def tell(seed: int, make_store: MakeStore, error: Exception, lines: int = 40, *, store: str = "") -> str:
-    """Return what went wrong in a world, and what came before."""
+    """Return what went wrong in a world, and the trace before it."""
     trace: list[str] = []
     try:
         simulate(seed, make_store, trace=trace)
-    except Exception as again:  # noqa: BLE001 - whatever it was, it is told
+    except Exception as again:  # noqa: BLE001 - any error is reported
         error = again
     drawn = draw_on_a_bucket(seed) if make_store is on_a_bucket else draw(seed)
     plan = {name: value for name, value in msgspec.structs.asdict(drawn).items() if value}

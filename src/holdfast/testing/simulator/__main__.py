@@ -1,4 +1,4 @@
-"""Tell the story of one seed, or search many: `python -m holdfast.testing.simulator --seed 7 --trace`."""
+"""Print the trace of one seed, or search many: `python -m holdfast.testing.simulator --seed 7 --trace`."""
 
 import argparse
 import importlib
@@ -19,8 +19,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simulator", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the world to run, or the first of several")
     parser.add_argument("--count", type=int, default=1, help="how many seeds to run, one after the other")
-    parser.add_argument("--trace", action="store_true", help="tell everything that happened")
-    parser.add_argument("--last", type=int, default=10**9, help="of the trace, tell only so many lines from the end")
+    parser.add_argument("--trace", action="store_true", help="print everything that happened")
+    parser.add_argument("--last", type=int, default=10**9, help="print only this many lines from the end of the trace")
     parser.add_argument(
         "--store", default="", metavar="MODULE:FUNCTION",
         help="your function (place, *, clock, is_dead) -> Store; or `cas`: a bucket, with faults in every request",
@@ -56,7 +56,7 @@ def _story(seed: int, last: int, make_store: MakeStore, store: str) -> int:
     trace: list[str] = []
     try:
         simulate(seed, make_store, trace=trace)
-    except Exception as error:  # noqa: BLE001 - whatever it was, it is told
+    except Exception as error:  # noqa: BLE001 - any error is reported
         sys.stdout.write(tell(seed, make_store, error, last, store=store) + "\n")
         return 1
     sys.stdout.write("\n".join(trace[-last:]) + "\n")
@@ -64,7 +64,7 @@ def _story(seed: int, last: int, make_store: MakeStore, store: str) -> int:
 
 
 def _named(target: str) -> Callable[..., Store]:
-    """Return the function that the command line names, looked for from the current directory."""
+    """Return the function that the command line names, imported from the current directory."""
     sys.path.insert(0, str(Path.cwd()))
     module, _, name = target.partition(":")
     make_store: Callable[..., Store] = getattr(importlib.import_module(module), name)
@@ -72,7 +72,7 @@ def _named(target: str) -> Callable[..., Store]:
 
 
 def _memory() -> str | None:
-    """Worlds are about decisions, not about disks."""
+    """Return a folder in memory, if there is one: simulations test decisions, not disks."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of its own is made below it
 
 

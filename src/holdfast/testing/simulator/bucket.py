@@ -1,6 +1,6 @@
-"""A world whose store is a bucket: every process has a handle and clocks of its own, and between any two requests
-others may act, the process may die, or sleep for longer than its lease. Each document that lands is held against the
-one it replaces."""
+"""A world whose store is a bucket: every process has its own handle and clocks, and between any two requests others may
+act, the process may die, or sleep for longer than its lease. Each document that lands is compared with the one it
+replaces."""
 
 import hashlib
 from bisect import bisect_left, insort
@@ -24,13 +24,13 @@ from holdfast.testing.simulator.world import Behavior, Died, World
 
 KINDS: dict[str, type[Document]] = {"root.json": Root, "batch.json": BatchDocument}
 HALF = 0.5
-"""Of seconds: what the arithmetic of clocks may be off."""
+"""Seconds by which the arithmetic of clocks may be off."""
 Ended = Callable[[str, str, float], bool]
-"""(writer, owner, seconds since the owner was last heard) -> whether it may be taken over."""
+"""(writer, owner, seconds since the owner last wrote) -> whether its chunk may be taken over."""
 
 
 class WatchedBucket:
-    """The objects of a bucket, shared by all who act in a world."""
+    """The objects of a bucket, shared by all actors of a world."""
 
     def __init__(self, clock: Callable[[], float], may_take_over: Ended) -> None:
         self._clock, self._may_take_over = clock, may_take_over
@@ -38,27 +38,27 @@ class WatchedBucket:
         self._names: list[str] = []
         self._documents: dict[str, Document] = {}
         self._since: dict[str, float] = {}
-        """When the owner of a document was last heard."""
+        """When the owner of a document last wrote."""
         self._beats: dict[str, int] = {}
         self._writes: set[str] = set()
         self._holders: dict[tuple[int, int], str] = {}
-        """(chunk, fence) -> who was granted it."""
+        """(chunk, fence) -> its owner."""
         self.swaps = 0
 
     @property
     def batch(self) -> BatchDocument:
-        """The only batch there is."""
+        """The only batch."""
         document = self._documents[names.batch(BatchId(1))]
         assert isinstance(document, BatchDocument)
         return document
 
     def is_silent(self, chunk: Chunk, now: float) -> bool:
-        """Return whether nothing was heard of the owner of a chunk for the length of its lease."""
+        """Return whether the owner of a chunk wrote nothing for the length of its lease."""
         return now - self._since[names.chunk(chunk.batch, names.number_of(chunk.id))] > LEASE
 
     def documents_of(self, n: int) -> list[ChunkDocument]:
-        """Return the documents of the chunks that have an item, found from the groups of the batch down to what was
-        cut."""
+        """Return the documents of the chunks that have an item, found from the groups of the batch through the chunks
+        that were cut off."""
         batch = self.batch
         found: list[ChunkDocument] = []
         waiting = [group.chunk for group in batch.groups if group.lo <= n < group.hi]
@@ -71,14 +71,13 @@ class WatchedBucket:
         return found
 
     def adds_an_entry(self, name: str, data: bytes) -> bool:
-        """Return whether the document of a chunk would have a longer chain with this: a heartbeat adds nothing to
-        it."""
+        """Return whether a new document of a chunk has a longer chain: a heartbeat does not extend it."""
         now = self._documents[name]
         assert isinstance(now, ChunkDocument)
         return decode(ChunkDocument, data, name).chunk.seq > now.chunk.seq
 
     def held_by(self, owner: str) -> set[int]:
-        """Return the chunks that somebody holds."""
+        """Return the chunks of an owner."""
         documents = [each for each in self._documents.values() if isinstance(each, ChunkDocument)]
         return {int(document.chunk.id) for document in documents if document.chunk.owner == owner}
 
@@ -112,10 +111,10 @@ class WatchedBucket:
         return iter(found)
 
     def put(self, name: str, data: bytes, mark: ObjectMark | None, who: str) -> ObjectMark:
-        """Compare and swap. The mark is of the content, as with S3: the same bytes have the same one."""
+        """Compare and swap. The mark is that of the content, as with S3: the same bytes have the same one."""
         there = self._objects.get(name)
         if (mark is None) != (there is None) or (there is not None and there.mark != mark):
-            raise WriteLost(f"{name}: someone else was first")
+            raise WriteLost(f"{name}: another process was first")
         if there is None:
             insort(self._names, name)
         self._objects[name] = found = Found(data, ObjectMark(hashlib.md5(data, usedforsecurity=False).hexdigest()))
@@ -152,7 +151,7 @@ class WatchedBucket:
         self._must_have_entry(name, names.entries(batch.id, 0), batch.seq, batch.head)
         groups = [] if before is None else before.groups
         if now.groups[: len(groups)] != groups or batch.admitted != sum(each.hi - each.lo for each in now.groups):
-            raise Violation(f"{name}: its groups of items were not added to, but changed")
+            raise Violation(f"{name}: its groups of items were changed, not extended")
         for group in now.groups[len(groups) :]:
             for wanted in (names.chunk(batch.id, group.chunk), f"{group.name}.keys", f"{group.name}.data"):
                 self._must_have(name, wanted)
@@ -170,7 +169,7 @@ class WatchedBucket:
         if chunk.fence != was.fence and chunk.owner is not None:
             self._look_at_grant(name, before, chunk, who)
         elif (chunk.owner, chunk.fence) != (was.owner, was.fence) and chunk.owner is not None:
-            raise Violation(f"{name}: {chunk.owner} holds it under the fence {chunk.fence} of {was.owner}")
+            raise Violation(f"{name}: {chunk.owner} has it under the fence {chunk.fence} of {was.owner}")
         if chunk.fence == was.fence and chunk.version not in (was.version, was.version + 1):
             raise Violation(f"{name}: version {chunk.version} was written after {was.version}")
 
@@ -178,34 +177,34 @@ class WatchedBucket:
         was, at = before.chunk, (int(chunk.id), chunk.fence)
         holder = self._holders.setdefault(at, chunk.owner or "")
         if holder != chunk.owner:
-            raise Violation(f"{name}: {chunk.owner} was granted fence {chunk.fence}, which {holder} was")
+            raise Violation(f"{name}: {chunk.owner} was granted fence {chunk.fence}, which {holder} already has")
         if was.owner is None or was.owner == chunk.owner:
             return
         heard = self._clock() - self._since[name]
         if not self._may_take_over(who, was.owner, heard + HALF):
-            raise Violation(f"{name}: {chunk.owner} took it from {was.owner}, which was heard {heard:.1f} s before")
+            raise Violation(f"{name}: {chunk.owner} took it from {was.owner}, which wrote {heard:.1f} s before")
 
     def _must_have_entry(self, name: str, folder: str, seq: int, head: bytes) -> None:
-        """An entry is in the bucket before the document that makes it the last of the chain."""
+        """Check that an entry is in the bucket before the document that makes it the last of the chain."""
         if seq and not any(
             f"-{head.hex()[: names.HASH_CHARS]}-" in each.name for each in self.list(f"{folder}{seq:08}-")
         ):
-            raise Violation(f"{name}: its entry {seq} is not there")
+            raise Violation(f"{name}: its entry {seq} does not exist")
 
     def _must_have(self, name: str, wanted: str) -> None:
         if wanted not in self._objects:
-            raise Violation(f"{name} speaks of {wanted}, which is not there")
+            raise Violation(f"{name} refers to {wanted}, which does not exist")
 
 
 def _beat(document: Document) -> int:
-    """Return what changes when the owner of a chunk is heard; in a document that does not say, every revision."""
+    """Return the number that changes when the owner of a chunk writes; for other documents, the revision."""
     return int(getattr(document, "beat", document.revision))
 
 
 DEPTH = 3
-"""So many actors at most wait for each other in the middle of a verb."""
+"""The most actors that wait for each other in the middle of a verb."""
 WINDOW = 0.5
-"""Seconds that a request takes at most, unless somebody sleeps."""
+"""The most seconds that a request takes, unless a process sleeps."""
 TRIES = 5
 A = TypeVar("A")
 
@@ -218,7 +217,7 @@ class BucketWorld(World):
     def __init__(self, plan: WorldPlan, trace: list[str] | None = None) -> None:
         self._depth = 0
         self._rates: dict[str, float] = {}
-        """How fast the monotonic clock of each runs."""
+        """The speed of each monotonic clock."""
         self._opened: set[BatchId] = set()
         self._connections: dict[str, BucketConnection] = {}
         self._rows: dict[int, StoredItem] = {}
@@ -227,7 +226,7 @@ class BucketWorld(World):
         super().__init__(plan, self._open, trace)
 
     def _open(self, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
-        """Return the bucket, and the handle of who looks at everything and meets no fault."""
+        """Return the handle of the observer, which sees everything and meets no faults."""
         self.bucket = WatchedBucket(clock, self._may_take_over)
         return BucketStore(
             BucketConnection(self, self.bucket, "observer"), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1
@@ -245,7 +244,7 @@ class BucketWorld(World):
         return store
 
     def _admit(self, connection: BucketConnection, store: BucketStore) -> None:
-        """From here on requests go wrong, and who waits between two of them lets others act."""
+        """Let requests fail from now on, and let other actors run between two of them."""
         connection.is_quiet = False
         vars(store._documents)["_pause"] = lambda seconds: self._wait(connection, seconds)
 
@@ -256,34 +255,35 @@ class BucketWorld(World):
             raise Died
 
     def _may_take_over(self, who: str, owner: str, heard: float) -> bool:
-        """Return what was seen for the whole length of a lease on a clock that runs so fast; or its process is dead."""
+        """Return whether the owner was observed for the whole length of a lease on such a fast clock, or is dead."""
         return owner in self.dead or heard * self._rates.get(who, 1.0) >= LEASE
 
     def check_told(self, commit: Commit, *, landed: bool) -> None:
-        """What a store says of a commit is held against the chain."""
+        """Check the store's answer about a commit against the chain."""
         if landed != self.bucket.has_landed(commit):
             raise Violation(
-                f"commit {commit.id.hex()} {'is not' if landed else 'is'} in the chain, the store denies it"
+                f"commit {commit.id.hex()} {'is not' if landed else 'is'} in the chain, but the store says otherwise"
             )
 
     def check_denied(self, who: str, commit: Commit) -> None:
-        """Neither has it landed, nor may it land yet: then nobody could know."""
+        """Check that a commit has neither landed nor can still land: otherwise its result is unknown."""
         super().check_denied(who, commit)
         name = names.chunk(names.batch_of(commit.chunk), names.number_of(commit.chunk))
         there = self.bucket.get(name)
         for data, (late, mark) in self._connections[who].late.items():
             if late == name and there is not None and there.mark == mark and self.bucket.adds_an_entry(name, data):
-                raise Violation(f"{who} is told that commit {commit.id.hex()} did not land, and it may land yet")
+                raise Violation(f"{who} is told that commit {commit.id.hex()} did not land, but it may still land")
 
     def check_held(self, process: Any, granted: Sequence[Claim]) -> None:
-        """What was granted to a process is in its hands: nobody else can have it until its lease has ended."""
+        """Check that a process knows of every chunk it was granted: no other process can claim it until its lease
+        ends."""
         held = {int(lease.chunk) for lease in (*process.leases(), *(claim.lease for claim in granted))}
         forgotten = self.bucket.held_by(process.name) - held
         if forgotten and not process.unsure:
-            raise Violation(f"{process.name} holds chunks {forgotten} and knows nothing of it")
+            raise Violation(f"{process.name} owns chunks {forgotten} without knowing it")
 
     def choice(self, free: list[A]) -> A:
-        """Return what the store takes at random, the same for every run of a seed."""
+        """Return the store's random choice, the same in every run of a seed."""
         return free[int(self.chance() * len(free))]
 
     def run(self) -> None:
@@ -319,11 +319,12 @@ class BucketWorld(World):
         return Checkpoint(n, 0, b"") if at is None else Checkpoint(n, at.rows, at.cursor, at.acc, at.at)
 
     def is_live(self, chunk: Chunk, now: float) -> bool:
-        """By observation: the time that an owner wrote down may be an hour off."""
+        """Return whether an owner is alive by observation: the time that it wrote may be an hour off."""
         return chunk.owner is not None and chunk.owner not in self.dead and not self.bucket.is_silent(chunk, now)
 
     def _check_fences(self, claim: Claim, fence: int) -> None:
-        """Who slept while it was granted a chunk hears of it late; that fences grow is seen in the bucket."""
+        """Check that no fence is granted twice. A process that slept gets its grant late; that fences grow is checked
+        in the bucket."""
         for n in range(claim.lo, claim.hi):
             if (n, fence) in self._granted:
                 raise Violation(f"item {n} is granted twice under fence {fence}")
@@ -332,7 +333,7 @@ class BucketWorld(World):
     # -- between two requests -----------------------------------------------------------------------------------
 
     def meanwhile(self, connection: BucketConnection) -> None:
-        """Others act, or the process dies or sleeps."""
+        """Let other actors run, or let the process die or sleep."""
         plan, process = self.plan, connection.process
         if process is not None and self.faulty and process.alive:
             if plan.crash and self.chance() < plan.crash / 4:
@@ -346,7 +347,7 @@ class BucketWorld(World):
             raise Died
 
     def _keep_waiting(self, process: Any, until: float, most: int = 10**6) -> None:
-        """Others act while a process waits; where one of them sleeps, that may take longer than a lease."""
+        """Let other actors run while a process waits; if one of them sleeps, that may take longer than a lease."""
         if process is None:
             self._let_others(until, most)
             return
@@ -363,7 +364,7 @@ class BucketWorld(World):
         self.clock.now = max(self.clock.now, until)
 
     def trouble(self, connection: BucketConnection, what: str, name: str) -> None:
-        """Something went wrong on the way to the bucket."""
+        """Note a fault on the way to the bucket."""
         self.counts["requests in trouble"] += 1
         if connection.process is not None:
             connection.process.shaken = True
@@ -375,19 +376,19 @@ class BucketWorld(World):
         return [self._opener(f"opener{number}") for number in range(self.plan.openers)]
 
     def _opener(self, who: str) -> Behavior:
-        """Opens a batch that is not there yet, while others do: one of them makes it, and all have the same."""
+        """Open a batch that does not exist yet, while others do: one of them creates it, and all get the same."""
         yield self.chance() * WINDOW
         body = self.batch.definition
         opened = self.on_behalf(who, lambda store: store.open_batch("other", "simulated", body, actor=who))
         self._opened.add(opened.id)
         named = [batch.id for batch in self.store.batches() if batch.name == "other"]
         if len(self._opened) != 1 or named != list(self._opened):
-            raise Violation(f"one batch was opened by several, and they have {self._opened}; there are {named}")
+            raise Violation(f"one batch was opened by several, but they got {self._opened}; there are {named}")
 
     # -- people -------------------------------------------------------------------------------------------------
 
     def on_behalf(self, who: str, do: Callable[[Any], A]) -> A:
-        """People have handles of their own, and try again when they get no answer."""
+        """Call the store for an operator, who has a handle of its own and retries when there is no answer."""
         if who not in self._handles:
             connection = BucketConnection(self, self.bucket, who)
             store = BucketStore(connection, clock=self.clock, monotonic=self.clock, at_once=1)

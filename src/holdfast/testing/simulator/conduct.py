@@ -1,4 +1,4 @@
-"""What must be true of the conduct of one run, while it works: which portions it begins, and what it makes of them."""
+"""Invariants of one run while it works: which portions it starts, and what it does with their results."""
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
@@ -14,48 +14,48 @@ if TYPE_CHECKING:
 
 A_MOMENT = 1e-6
 LATE = 2.0
-"""Seconds that it takes to write what is finished, and to give everything back."""
+"""Seconds that it may take to write finished work and to release everything."""
 ALONE = 2
-"""Deaths after which an item is tried with nothing beside it."""
+"""Deaths after which an item is tried with nothing in parallel."""
 
 
 class RunOracle:
-    """Looks on while a run begins portions, hears of them and writes."""
+    """An observer of a run: the portions it starts, the events it gets, the commits it writes."""
 
     def __init__(self, run: "SimulatedWorker") -> None:
         self.run, self.plan = run, run.world.plan
 
     def begins(self, work: ex.Portion) -> None:
-        """Look at a portion that is begun."""
+        """Check a portion that is started."""
 
     def hears(self, events: list[ex.Event]) -> None:
-        """Look at what the run hears."""
+        """Check the events that the run gets."""
 
     def writes(self, written: ex.Written) -> None:
-        """Look at what is about to be written of one hold."""
+        """Check what is about to be written for one hold."""
 
 
 class TimeOracle(RunOracle):
-    """A run begins nothing that its deadline would cut off, as far as it can know, and ends in time."""
+    """A run starts nothing that its deadline would cut off, as far as it can know, and ends in time."""
 
     def __init__(self, run: "SimulatedWorker") -> None:
         super().__init__(run)
         self._measured: Counter[int] = Counter()
-        """How often the pace of a stage was seen."""
+        """How often the duration of a stage was observed."""
         self._last: dict[int, float] = {}
-        """What the last attempt took."""
+        """The duration of the last attempt."""
 
     def _left(self) -> float:
         return self.run.desk.orders.deadline.at - self.run.world.clock.now
 
     def begins(self, work: ex.Portion) -> None:
         if self.run.desk.orders.stopping:
-            return  # while it was claimed, time was up: it comes back as it is
+            return  # the deadline came during the claim: it is returned unchanged
         left, is_known = self._left(), self._measured[work.stage] >= ENOUGH or self._last.get(work.stage)
         if left <= 0:
-            raise Violation(f"items {[item.n for item in work.items]} are begun {-left:.1f} s after the deadline")
+            raise Violation(f"items {[item.n for item in work.items]} are started {-left:.1f} s after the deadline")
         if is_known and self.plan.paces and not self.plan.every and left < self.plan.paces[work.stage] - A_MOMENT:
-            raise Violation(f"stage {work.stage} begins an item {left:.1f} s before the deadline, and needs longer")
+            raise Violation(f"stage {work.stage} starts an item {left:.1f} s before the deadline, but needs longer")
 
     def hears(self, events: list[ex.Event]) -> None:
         for answer in [event for event in events if isinstance(event, ex.Answer)]:
@@ -65,35 +65,35 @@ class TimeOracle(RunOracle):
                     self._measured[answer.work.stage] += outcome.seconds > 0
 
     def ends(self) -> None:
-        """Look at the end of the run: it is not late, unless something kept it."""
+        """Check that the run does not end late, unless something delayed it."""
         world, was_kept = self.run.world, self.run.is_shaken or self.plan.slow_reply or self.plan.lingers
         if -self._left() > LATE and not was_kept and world.loses_commits:
             raise Violation(f"{self.run.name} ends {-self._left():.1f} s after its deadline")
 
 
 class SliceOracle(RunOracle):
-    """What runs on the thread of a run does not keep it; one that did is not run there again. Whatever runs beside it
-    has a slot, and gives it back."""
+    """Handlers on the thread of a run do not block it; a stage that did is not run there again. Everything that runs in
+    parallel has a slot, and gives it back."""
 
     def __init__(self, run: "SimulatedWorker") -> None:
         super().__init__(run)
         self._size = run.desk.slots.free
         self._slow: set[int] = set()
-        """Stages of which an item kept the thread of the run."""
+        """Stages of which an item blocked the thread of the run."""
         self._seconds = 0.0
-        """What handlers took there since something was heard."""
+        """The time that handlers took there since the last event."""
 
     def begins(self, work: ex.Portion) -> None:
         if not work.inline:
             if len(self.run.pool.flying) >= self._size:
-                raise Violation(f"more than {self._size} portions are at work beside a run")
+                raise Violation(f"more than {self._size} portions run in parallel to a run")
         elif work.stage in self._slow or work.hold.exclusive:
-            raise Violation(f"items of stage {work.stage} run on the thread of the run, and may be slow or kill it")
+            raise Violation(f"items of stage {work.stage} run on the thread of the run, but may be slow or kill it")
         elif self._seconds > INLINE_SECONDS:
             raise Violation(f"handlers keep the thread of the run for {self._seconds:.3f} s without a commit")
 
     def keeps(self, work: ex.Portion, seconds: float, *, slow: bool) -> None:
-        """Look at handlers that have kept the thread of the run."""
+        """Check handlers that have occupied the thread of the run."""
         self._seconds += seconds
         self._slow.update([work.stage] if slow else [])
 
@@ -102,43 +102,45 @@ class SliceOracle(RunOracle):
         came_back = [event.work for event in events if isinstance(event, ex.Answer | ex.Broken)]
         held = sum(work.slots for work in {*self.run.pool.flying, *came_back})
         if held != self._size - self.run.desk.slots.free:
-            raise Violation(f"{self._size - self.run.desk.slots.free} slots are held, {held} by what is at work")
+            raise Violation(f"{self._size - self.run.desk.slots.free} slots are held, but {held} are in use")
 
 
 class _StagePause:
-    """What is known of the other side of one stage."""
+    """The observations about the service of one stage."""
 
     def __init__(self) -> None:
         self.until = 0.0
-        """When the pause ends; 0 while there is none."""
+        """When the pause ends; 0 if there is none."""
         self.answered = False
-        """Something was answered since it began."""
+        """True if there was an answer since it began."""
         self.waited = 0.0
-        """All its pauses together, each at its shortest."""
+        """The total of all its pauses, each at its shortest."""
         self.row: set[int] = set()
         """Items that failed since the last answer."""
         self.asked = 0.0
-        """Until when it asked to be left alone."""
+        """The time until which the service asked not to be called."""
         self.flying: dict[ex.Portion, int] = {}
 
 
 class PauseOracle(RunOracle):
-    """A stage whose items fail one after the other pauses: it begins nothing, then one item to try; and what fails
-    meanwhile costs no attempt."""
+    """A stage whose items fail one after the other pauses: it starts nothing, then one item as a trial; failures in the
+    meantime cost no attempt."""
 
     def __init__(self, run: "SimulatedWorker") -> None:
         super().__init__(run)
         self._stages = [_StagePause() for _ in self.plan.policies]
         self._spared: list[Outcome] = []
-        """Failures that may not count."""
+        """Failures that must not count."""
 
     def tells(self, effect: ex.TellPause) -> None:
-        """Look at a pause that begins."""
+        """Check a pause that begins."""
         if effect.until is None or self.plan.rule is None:
             return
         stage, seconds = self._stages[effect.stage], effect.until - self.run.now()
         if seconds < self.plan.rule.pause - A_MOMENT:
-            raise Violation(f"stage {effect.stage} pauses for {seconds:.1f} s, its rule says {self.plan.rule.pause}")
+            raise Violation(
+                f"stage {effect.stage} pauses for {seconds:.1f} s, but its rule says {self.plan.rule.pause}"
+            )
         stage.until, stage.answered, stage.waited = effect.until, False, stage.waited + self.plan.rule.pause
         stage.row.clear()
 
@@ -147,21 +149,21 @@ class PauseOracle(RunOracle):
         if stage.answered and now >= stage.until:
             stage.until, stage.answered = 0.0, False
         if now < stage.asked - A_MOMENT:
-            raise Violation(f"stage {work.stage} begins an item {stage.asked - now:.1f} s before it may ask again")
+            raise Violation(f"stage {work.stage} starts an item {stage.asked - now:.1f} s before it may call again")
         if stage.until:
             self._probes(work, stage, now)
         elif self.plan.rule is not None and len(stage.row) >= self.plan.rule.failures:
-            raise Violation(f"stage {work.stage} begins an item after items {sorted(stage.row)} failed in a row")
+            raise Violation(f"stage {work.stage} starts an item after items {sorted(stage.row)} failed in a row")
         stage.flying[work] = len(work.items)
 
     def _probes(self, work: ex.Portion, stage: _StagePause, now: float) -> None:
         if now < stage.until - A_MOMENT:
-            raise Violation(f"stage {work.stage} begins an item {stage.until - now:.1f} s before its pause ends")
+            raise Violation(f"stage {work.stage} starts an item {stage.until - now:.1f} s before its pause ends")
         if stage.flying or len(work.items) > 1:
-            raise Violation(f"stage {work.stage} begins more than one item to try whether its pause is over")
+            raise Violation(f"stage {work.stage} starts more than one item as a trial after its pause")
         if self.plan.rule is not None and stage.waited > self.plan.rule.in_all:
             raise Violation(
-                f"stage {work.stage} has paused for {stage.waited:.1f} s in all or longer, and begins an item"
+                f"stage {work.stage} has paused for {stage.waited:.1f} s in total or longer, but starts an item"
             )
 
     def hears(self, events: list[ex.Event]) -> None:
@@ -197,30 +199,32 @@ class PauseOracle(RunOracle):
     def writes(self, written: ex.Written) -> None:
         for outcome in written.hold.in_write if self._spared else ():
             if any(outcome is spared for spared in self._spared):
-                raise Violation(f"item {outcome.item.n} failed while its stage paused, and that counts as an attempt")
+                raise Violation(f"item {outcome.item.n} failed while its stage paused, but that counts as an attempt")
 
 
 class ProcessOracle(RunOracle):
-    """An item under which a process died is tried again in a new one, then with nothing beside it; only when that
-    process died, too, is it to blame."""
+    """An item under which a process died is tried again in a new one, then with nothing in parallel; only if that
+    process dies as well is the item blamed."""
 
     def __init__(self, run: "SimulatedWorker") -> None:
         super().__init__(run)
         self._deaths: defaultdict[Hold, Counter[int]] = defaultdict(Counter)
-        """How many processes died under the items of a hold that did not come back since."""
+        """How many processes died under the items of a hold that have not come back since."""
         self._guilty: list[int] = []
 
     def begins(self, work: ex.Portion) -> None:
         flying, deaths = self.run.pool.flying, self._deaths[work.hold]
         if deaths and len(work.items) > 1:
-            raise Violation(f"items {[item.n for item in work.items]} travel together after processes died: {deaths}")
+            raise Violation(f"items {[item.n for item in work.items]} run together after processes died: {deaths}")
         died = deaths[work.items[0].n]
         if died and not work.fresh:
             raise Violation(f"item {work.items[0].n} is not tried again in a new process")
         if died > 1 and not work.lone:
-            raise Violation(f"item {work.items[0].n} is not tried alone, though {died} processes died under it")
+            raise Violation(f"item {work.items[0].n} is not tried alone, although {died} processes died under it")
         if flying and (work.lone or any(other.lone and not other.hold.lost for other in flying)):
-            raise Violation(f"item {work.items[0].n} is begun beside another one, and one of them is to be alone")
+            raise Violation(
+                f"item {work.items[0].n} is started in parallel to another, but one of the two must run alone"
+            )
 
     def hears(self, events: list[ex.Event]) -> None:
         for event in events:
@@ -250,8 +254,8 @@ class ProcessOracle(RunOracle):
     def _check_blame(self, failed: Failed) -> None:
         item = failed.item
         if self.plan.fatal != (item.key, item.place.stage):
-            raise Violation(f"item {item.n} is to blame for the end of a process, and never killed one")
+            raise Violation(f"item {item.n} is blamed for the end of a process, but never killed one")
         if item.n not in self._guilty:
-            raise Violation(f"item {item.n} is to blame for the end of a process, which it was not alone with")
+            raise Violation(f"item {item.n} is blamed for the end of a process in which it did not run alone")
         self._guilty.remove(int(item.n))
         self.run.world.counts["killers of processes found"] += 1

@@ -1,7 +1,7 @@
-"""Handlers in a simulated world: outputs, failures, and ranges of rows that are walked from checkpoint to checkpoint.
+"""Handlers in a simulated world: outputs, failures, and partitions that are walked from checkpoint to checkpoint.
 
-The rows of a range are numbers, and the handler folds them in a way that shows each row that is missing, doubled or out
-of its order. So what an uninterrupted walk gives is known for every range and every row in it.
+The rows of a partition are numbers, and the handler folds them in a way that reveals each missing, repeated or
+misplaced row. So the result of an uninterrupted walk is known for every partition and every row in it.
 """
 
 from functools import cache
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 MEASURED = 9
-"""Quick handlers are quick at first, so that they are taken for that."""
+"""Quick handlers are quick at first, so that they are classified as quick."""
 
 
 def seconds_of(world: "World", stage: int) -> float:
-    """Return how long it takes; now and then longer than a lease."""
+    """Return how long a handler takes; now and then longer than a lease."""
     chance = world.chance()
     if world.plan.quick:
         stalls = world.chance() < world.plan.stalls and world.runs.total() > MEASURED
@@ -37,7 +37,7 @@ def seconds_of(world: "World", stage: int) -> float:
 
 
 def handle(process: Any, item: Item, seconds: float, result: bytes | None = None) -> Outcome:
-    """Return how the handler of a process ends. `result` is what came of a range; of other items it follows from the
+    """Return the outcome of a handler. `result` is the result of a partition; for other items it follows from the
     input."""
     world, plan = process.world, process.world.plan
     if plan.killer is not None and plan.killer == (item.key, item.place.stage):
@@ -64,14 +64,14 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
 
 
 def spend_of(world: "World", item: Item) -> Spend | None:
-    """Return what an attempt cost."""
+    """Return the cost of an attempt."""
     most = world.plan.spend
     return Spend(item.n, usd=1 + int(world.chance() * most), metrics={"run": world.new_id()}) if most else None
 
 
 def cut_off(world: "World", item: Item) -> Outcome:
-    """Return the outcome of an item whose handler is at work when its run ends at once. Where there is a budget it has
-    cost nothing yet: what costs no attempt is not in what is set aside."""
+    """Return the outcome of an item whose handler is running when its run ends at once. With a budget, it has cost
+    nothing yet: an attempt that is not counted has no reservation."""
     spend = None if world.plan.cap is not None else spend_of(world, item)
     return excuse(Failed(item, True, "timeout", "time is up", world.chance(), 0.1, 0.1, spend=spend), "cut off")
 
@@ -80,18 +80,18 @@ def _no_answer(world: "World", item: Item, seconds: float, spend: Spend | None) 
     spend = None if world.plan.cap is not None else spend
     if world.chance() < world.plan.asks:
         return Deferred(item, 5 + 40 * world.chance(), "busy", 0.1, seconds, spend, told=True)
-    if world.plan.adopts and world.chance() < 0.5:  # it did what it was asked for, and its answer got lost
+    if world.plan.adopts and world.chance() < 0.5:  # it did its work, but the reply was lost
         world.outputs.make((int(item.n), item.place.stage, item.place.epoch), None)
     return Failed(item, True, "http_503", "no answer", world.chance(), 0.1, seconds, spend=spend)
 
 
 def effect_of(item: Item) -> tuple[int, int, int]:
-    """Return the item at its stage in its epoch."""
+    """Return the item with its stage and epoch."""
     return int(item.n), item.place.stage, item.place.epoch
 
 
 def look_first(world: "World", item: Item) -> Outcome | None:
-    """Look before anything is run whether its input is still there, and whether its output is there already."""
+    """Check, before anything is run, whether the input still exists and whether the output already exists."""
     n, place = int(item.n), item.place
     broken = world.outputs.broken_below(n, place.stage) if world.outputs.broken else None
     if broken is not None or (place.stage and world.goes_wrong(world.plan.lost)):
@@ -106,12 +106,12 @@ def look_first(world: "World", item: Item) -> Outcome | None:
 
 
 APART = 100
-"""RangeOracle begin so many rows apart: what a walk reads beyond its end is no row of another range."""
+"""Partitions begin this many rows apart, so that rows read beyond the end of one do not belong to another."""
 PRIME = 2_147_483_647
 
 
 def border(n: int, rows: int) -> Cursor:
-    """Return the cursor after so many rows of a range."""
+    """Return the cursor after so many rows of a partition."""
     return Cursor("row", n * APART + rows)
 
 
@@ -120,7 +120,7 @@ def length_of(world: "World", n: int) -> int:
 
 
 def fold(acc: int, rows: list[int]) -> int:
-    """Return the handler: whatever is missing, doubled or out of order changes it."""
+    """Return the accumulator after some rows: each missing, repeated or misplaced row changes it."""
     for row in rows:
         acc = (acc * 31 + row + 1) % PRIME
     return acc
@@ -128,22 +128,22 @@ def fold(acc: int, rows: list[int]) -> int:
 
 @cache
 def folded(n: int, rows: int) -> bytes | None:
-    """Return what was accumulated after so many rows of a range, if nothing ever interrupted it."""
+    """Return the accumulator of an uninterrupted walk after so many rows of a partition."""
     return b"%d" % fold(0, list(range(n * APART, n * APART + rows))) if rows else None
 
 
 def checkpoint_at(n: ItemNo, rows: int) -> Checkpoint:
-    """Return where an uninterrupted walk stands after so many rows."""
+    """Return the checkpoint of an uninterrupted walk after so many rows."""
     return Checkpoint(n, rows, cursor.encode(border(n, rows)) if rows else b"", folded(n, rows))
 
 
 class RangeWalk:
-    """One attempt at one range, from a checkpoint on."""
+    """One attempt at one partition, starting from a checkpoint."""
 
     def __init__(self, item: Item, at: Checkpoint | None, length: int, every: int) -> None:
         self.item, self.every = item, every
         self.saved = Checkpoint(item.n, 0, b"") if at is None else at
-        """What is durable, as far as the worker was told."""
+        """The durable checkpoint, as far as the worker knows."""
         after = cursor.decode(self.saved.cursor) if self.saved.cursor else border(item.n, 0)
         source = Rows(range(item.n * APART, (item.n + 1) * APART), page=3)
         base, until = item.n * APART, border(item.n, length)
@@ -152,7 +152,7 @@ class RangeWalk:
         self._acc = 0 if self.saved.acc is None else int(self.saved.acc)
 
     def go_on(self) -> list[int]:
-        """Up to so many rows as there are between two checkpoints, handled."""
+        """Handle and return the rows up to the next checkpoint."""
         rows = self._feed.take(self.every)
         self._acc = fold(self._acc, rows)
         return rows
@@ -162,7 +162,7 @@ class RangeWalk:
         return self._feed.at_end
 
     def reached(self) -> Reached:
-        """Return how far it has come: the next checkpoint."""
+        """Return the next checkpoint."""
         rows = self._feed.rows
         at = cursor.encode(border(self.item.n, rows)) if rows else b""
         return Reached(item=self.item, rows=rows, cursor=at, acc=b"%d" % self._acc if rows else None)
@@ -171,11 +171,11 @@ class RangeWalk:
         return b"%d" % self._acc
 
     def is_saved(self, reached: Reached) -> None:
-        """The checkpoint is durable: the walk may go on from there."""
+        """Note that the checkpoint is durable: the walk may continue from there."""
         self.saved = reached.checkpoint
         self.item = settle.further(self.item)
 
 
 def output_of(item: Item) -> bytes:
-    """Return what the handler of a stage makes of its input."""
+    """Return the output of a stage for the input of an item."""
     return item.input + b"|%d" % item.place.stage

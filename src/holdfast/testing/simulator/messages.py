@@ -1,7 +1,7 @@
-"""Messages: processes that are handed one item at a time, again and again, beside the workers and beside each other.
+"""Messages: processes that get one item at a time, again and again, in parallel to the workers and to each other.
 
-They make the calls of a handover as the runtime has it, one after the other in virtual time. A process dies or sleeps
-between any two of them, and while a handler is at work.
+They make the calls of the runtime's handover, one after the other in virtual time. A process dies or sleeps between any
+two of them, and while a handler is running.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -42,12 +42,12 @@ from holdfast.testing.simulator.world import Behavior, Died, Effect, World, worl
 
 
 def receivers(world: World) -> list[Behavior]:
-    """Return the processes that are handed messages."""
+    """Return the processes that get messages."""
     return [actor for number in range(world.plan.messages) for actor in MessageProcess(world, number, 1).actors()]
 
 
 class LossyStore:
-    """The store as such a process has it: replies to its commits get lost, and a dead process writes nothing."""
+    """The store as such a process sees it: replies to its commits get lost, and a dead process writes nothing."""
 
     def __init__(self, process: "MessageProcess", store: Store) -> None:
         self._process, self._store, self._world = process, store, process.world
@@ -66,7 +66,7 @@ class LossyStore:
         return answer
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease]:
-        """Renew; a reply that does not come says nothing."""
+        """Renew leases; a missing reply proves nothing."""
         try:
             return self._store.renew(leases, seconds)
         except StoreError:
@@ -107,7 +107,7 @@ class LossyStore:
 
 
 class MessageDriver(HoldDriver):
-    """Holds single items, with a heartbeat that beats when it is told to."""
+    """A driver that holds single items, with a heartbeat on request."""
 
     def __init__(self, process: "MessageProcess", store: Any) -> None:
         world = process.world
@@ -148,7 +148,7 @@ class SimulatedHandover(Handover):
         return self.stored(n)
 
     def look_again(self) -> None:
-        """There are no files."""
+        """Do nothing: there are no files."""
 
     def ask(self, item: Item, hold: LoneHold) -> Outcome | None:
         broken = self.world.outputs.broken_below(item.n, item.place.stage)
@@ -173,21 +173,21 @@ class SimulatedHandover(Handover):
         claim = hold.claim
         is_on_trial = trial_of(claim.pending, claim.blame) is Trial.ON_TRIAL and not hold.hold.in_write
         if is_on_trial and claim.lease.fence not in self.world.trials[effect_of(item)]:
-            raise Violation(f"item {item.n} is on trial, and is run before that is durable")
+            raise Violation(f"item {item.n} is on trial, but runs before that is durable")
 
     def check(self, receipt: Receipt | None) -> None:
         if receipt is not None and receipt.reason is CommitRefusal.SEALED:
             raise Refused("the batch was sealed meanwhile")
 
     def sync(self, settled: Settled) -> None:
-        """There are no files."""
+        """Do nothing: there are no files."""
 
     def publish(self, settled: Settled, outcome: Outcome) -> None:
-        """There are no files."""
+        """Do nothing: there are no files."""
 
 
 class MessageProcess:
-    """One process that is handed messages, until it dies."""
+    """One process that gets messages, until it dies."""
 
     def __init__(self, world: World, number: int, life: int) -> None:
         self.world, self.number, self.life = world, number, life
@@ -197,17 +197,17 @@ class MessageProcess:
         self.shaken = self.unsure = False
         self.waits_since: list[float] = []
         self.effects: list[Effect] = []
-        """Handlers that were begun and whose outcome is not committed."""
+        """Handlers that were started and whose outcome is not committed."""
         self.store: Any = LossyStore(self, world.connect(self))
         self.driver = MessageDriver(self, self.store)
         self.hold: Hold | None = None
-        """What it holds, or held last."""
+        """Its current hold, or the last one."""
         self._n = ItemNo(0)
-        """The item of the message at hand."""
+        """The item of the current message."""
         self.is_over = False
-        """No message comes any more; before that it beats, be it that nothing is held just now."""
+        """True once no more messages come; until then it renews, even if nothing is held at the moment."""
         self._seen: set[bytes] = set()
-        """Commits that were looked at."""
+        """Commits that were checked."""
 
     def now(self) -> float:
         return self.world.clock.now
@@ -234,7 +234,7 @@ class MessageProcess:
             world.dead.add(self.name)
         later = 0.5 + world.chance() * LEASE
         for actor in MessageProcess(world, self.number, self.life + 1).actors():
-            world.begin(actor, later)  # together: a process that lives beats
+            world.begin(actor, later)  # together: a live process has a heartbeat
         raise Died
 
     def sleep(self) -> None:
@@ -289,7 +289,7 @@ class MessageProcess:
             self.is_over = True
 
     def _find(self, key: object, payload: bytes) -> ItemNo | None:
-        """Return the number of an item; one that is not known is admitted first."""
+        """Return the number of an item; an unknown one is admitted first."""
         world = self.world
         item = ingest.admit(key, payload, world.new_id())
         if world.ingesting and not world.admit("messages", [item]):
@@ -324,7 +324,7 @@ class MessageProcess:
     # -- what must be true --------------------------------------------------------------------------------------
 
     def writes(self, commit: Commit) -> None:
-        """Look at what is about to be written, when it is first sent: who is on trial is known, who is condemned was
+        """Check what is about to be written, when it is first sent: the item on trial is known, and a condemned one was
         tried often enough."""
         hold = self.hold
         if commit.id in self._seen or hold is None:
@@ -338,7 +338,7 @@ class MessageProcess:
                 check_condemned(self.world, outcome.item, commit.fence)
 
     def landed(self, commit: Commit) -> None:
-        """Note that something is durable: it is told, and nobody in the chunk is on trial any more."""
+        """Note that a commit is durable: no item of the chunk is on trial any more."""
         if commit.kind != journal.STARTED and self.hold is not None:
             told = {effect_of(outcome.item) for outcome in self.hold.in_write}
             self.effects = [effect for effect in self.effects if effect not in told]
@@ -348,21 +348,21 @@ class MessageProcess:
         """Note that a commit was refused: without a reason that must not happen."""
         is_known = self.hold is None or self.world.is_seized(self.hold.claim) or receipt.reason is CommitRefusal.SEALED
         if not (is_known or self.shaken or self.unsure) and self.world.loses_commits:
-            raise Violation(f"{self.name} lost item {self._n} ({receipt.reason}), though nothing had happened")
+            raise Violation(f"{self.name} lost item {self._n} ({receipt.reason}), although nothing had happened")
         self.unsure = True
 
     def _check_end(self, n: ItemNo, brought: BroughtOn, deadline: Deadline) -> None:
-        """Who is told that it is settled can rely on that; a message is brought on while it can be, and leaves nothing
-        in the hands of its process."""
+        """Check that a settled answer is true, that a message makes progress while it can, and that the process holds
+        nothing afterwards."""
         world, plan, state = self.world, self.world.plan, brought.stored.place.state
         if self.hold is not None and self.hold.lost:
             self._excuse()
         says_why = brought.why or brought.due is not None or brought.idle is not None
         if state is State.PENDING and not says_why:
-            raise Violation(f"{self.name} says that item {n} is settled, and it is not")
+            raise Violation(f"{self.name} reports item {n} as settled, but it is not")
         others = plan.acts or plan.stuck or plan.checks or plan.lost or plan.cancel or self.shaken or self.unsure
         if brought.why == TIME_UP and deadline is NEVER and not others and world.loses_commits:
-            raise Violation(f"{self.name} leaves item {n}, though it had all the time there is")
+            raise Violation(f"{self.name} leaves item {n}, although it had no deadline")
         if world.chunk_of(n).owner == self.name and not self.unsure:
-            raise Violation(f"{self.name} leaves item {n}, and still holds it")
+            raise Violation(f"{self.name} leaves item {n}, but still holds it")
         world.counts["messages settled"] += state is not State.PENDING

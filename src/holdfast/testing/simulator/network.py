@@ -1,4 +1,5 @@
-"""The ways to a store, where requests and replies get lost, come late or come twice: of commits, and to a bucket."""
+"""Connections to a store, where requests and replies get lost, come late or come twice: for commits, and to a
+bucket."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 
 
 Reply = Generator[float, None, list[Receipt] | None]
-"""What comes back: the receipts, or None when no reply ever came."""
+"""The reply: the receipts, or None if no reply ever came."""
 
 
 class CommitConnection:
-    """Carries commits to the store."""
+    """A connection that carries commits to the store."""
 
     def __init__(self, world: World, store: Store) -> None:
         self.world, self.store = world, store
         self._sent: set[bytes] = set()
-        """Commits of which nobody said what became of them."""
+        """Commits whose result is unknown."""
 
     def send(self, who: str, commits: Sequence[Commit]) -> Reply:
-        """Send the commits; nobody can tell from silence what became of them."""
+        """Send the commits; without a reply, their result is unknown."""
         self.world.ranges.sent.update((commit.id, commit) for commit in commits if commit.checkpoints)
         if not self.world.loses_commits:
             return (yield from self._carry(who, commits))
@@ -38,7 +39,7 @@ class CommitConnection:
             late = world.chance() * 4 * LEASE
             if late < 3 * LEASE:
                 world.begin(lambda: self.deliver("late", commits), late)
-            world.say(who, "hears nothing: the commit did not arrive", *map(_told, commits))
+            world.say(who, "gets no reply: the commit did not arrive", *map(_told, commits))
             world.counts["commits late or lost"] += 1
             yield 1.0 + world.chance() * 5
             return None
@@ -48,7 +49,7 @@ class CommitConnection:
             world.begin(lambda: self.deliver("twice", commits), world.chance() * 2 * LEASE)
             world.counts["commits doubled"] += 1
         if world.goes_wrong(plan.unheard):
-            world.say(who, "hears nothing: the reply was lost")
+            world.say(who, "gets no reply: the reply was lost")
             world.counts["replies lost"] += 1
             yield 1.0 + world.chance() * 5
             return None
@@ -56,7 +57,7 @@ class CommitConnection:
         return receipts
 
     def _carry(self, who: str, commits: Sequence[Commit]) -> Reply:
-        """To a store that loses requests itself: what it cannot say is as good as no reply."""
+        """Send commits to a store that loses requests itself: an unknown result counts as no reply."""
         world = self.world
         yield 0.005
         try:
@@ -66,7 +67,7 @@ class CommitConnection:
                 for commit in commits:
                     world.check_denied(who, commit)
             self._sent.update(commit.id for commit in commits)
-            world.say(who, f"cannot tell what became of {', '.join(map(_told, commits))}: {error}")
+            world.say(who, f"does not know the result of {', '.join(map(_told, commits))}: {error}")
             world.counts["commits unknown"] += 1
             yield 1.0 + world.chance() * 5
             return None
@@ -77,14 +78,14 @@ class CommitConnection:
         return receipts
 
     def asked(self, commit: Commit) -> bool:
-        """Return what the store says of a commit whose reply never came; no answer is no yes."""
+        """Return whether the store knows a commit whose reply never came; no answer counts as no."""
         try:
             return self.landed(commit)
         except StoreError:
             return False
 
     def landed(self, commit: Commit) -> bool:
-        """Ask the store what became of a commit. It must remember what it answered."""
+        """Ask the store for the result of a commit. It must remember its answer."""
         landed = has_landed(self.store, commit)
         if landed or self.world.loses_commits:
             self.world.check_told(commit, landed=landed)
@@ -107,7 +108,7 @@ class CommitConnection:
                     raise Violation(f"{_told(commit)} was taken after the batch was sealed")
                 world.landed.add(commit.id)
             elif commit.id in world.landed:
-                raise Violation(f"the store took {_told(commit)} and now says it is {receipt.reason}")
+                raise Violation(f"the store took {_told(commit)} but now says it is {receipt.reason}")
         return receipts
 
 
@@ -119,7 +120,7 @@ def _told(commit: Commit) -> str:
 
 
 class NetworkWorld(Protocol):
-    """What a connection needs of its world."""
+    """The methods that a connection needs of its world."""
 
     plan: WorldPlan
     chance: Callable[[], float]
@@ -141,11 +142,11 @@ class BucketConnection:
     def __init__(self, world: NetworkWorld, bucket: "WatchedBucket", who: str) -> None:
         self.who = who
         self.is_quiet = True
-        """Whether everything goes well."""
+        """True if everything succeeds."""
         self.process: Any = None
-        """The process whose connection it is; None for people."""
+        """The process that uses the connection; None for operators."""
         self.late: dict[bytes, tuple[str, ObjectMark | None]] = {}
-        """What is on its way and may land yet."""
+        """Requests in transit that may still land."""
         self._world, self._vault = world, bucket
 
     def get(self, name: str) -> Found | None:
@@ -169,7 +170,7 @@ class BucketConnection:
         self._vault.delete(name)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def create(self, name: str, data: bytes) -> ObjectMark:
         return self._write(name, data, None)
@@ -189,7 +190,7 @@ class BucketConnection:
             raise StoreUnavailable("the bucket cannot be reached")
 
     def _wait(self) -> None:
-        """What was read may be old when it arrives."""
+        """Let time pass: a read may be outdated when it arrives."""
         if not self.is_quiet:
             self._world.meanwhile(self)
 
@@ -204,22 +205,22 @@ class BucketConnection:
             landed = self._put(name, data, mark)
         except WriteLost:
             if world.goes_wrong(plan.unheard):
-                world.trouble(self, "hears nothing of", name)
+                world.trouble(self, "gets no reply about", name)
                 raise WriteUnknown(f"{name}: the reply was lost") from None
             raise
         if world.goes_wrong(plan.doubled):
             world.trouble(self, "sends twice", name)
             if world.chance() < 0.5:
-                raise WriteLost(f"{name}: someone else was first")  # it was we: the second copy met the first
+                raise WriteLost(f"{name}: another process was first")  # in fact ours: the second copy met the first
             world.begin(lambda: self._arrive(name, data, mark), world.chance() * 2 * LEASE)
         if world.goes_wrong(plan.unheard):
-            world.trouble(self, "hears nothing of", name)
+            world.trouble(self, "gets no reply about", name)
             raise WriteUnknown(f"{name}: the reply was lost")
         self._wait()
         return landed
 
     def _unsent(self, name: str, data: bytes, mark: ObjectMark | None) -> Exception:
-        """It never arrives, and that is known or not; or it arrives late."""
+        """Return the error for a request that never arrives, whether known or not, or that arrives late."""
         world = self._world
         luck = world.chance()
         if luck < 0.3:

@@ -1,4 +1,4 @@
-"""Everybody but the workers: those who admit items, act on them, steer the batch, check its outputs, hear events."""
+"""All actors except workers: they admit items, act on them, steer the batch, check its outputs, receive events."""
 
 from holdfast.core import acts, course, ingest, verify
 from holdfast.core.acts import Strategy, change_of
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def ingester(world: World, name: str) -> Behavior:
-    """Reads the source group by group. After a crash it begins at the first row again: keys are known by then."""
+    """Read the source group by group. After a crash, begin at the first row again: its keys are known by then."""
     plan = world.plan
     while True:
         for group in plan.groups:
@@ -43,7 +43,7 @@ def ingester(world: World, name: str) -> Behavior:
 
 
 def operator(world: World) -> Behavior:
-    """Looks at an item, thinks, and acts on what was seen: by then it may have moved on."""
+    """Look at an item, wait, and act on what was seen: by then it may have moved."""
     while world.plan.acts:
         yield world.plan.acts * (0.5 + world.chance())
         if not world.faulty:
@@ -60,8 +60,8 @@ def operator(world: World) -> Behavior:
 
 
 def caretaker(world: World) -> Behavior:
-    """Takes items for stuck and sends them on their way again, whoever has them; sometimes twice, unknowingly: the same
-    act is sent again, or somebody else decided the same. Where the batch was cancelled, they are marked as failed."""
+    """Take items for stuck and requeue them, even from an owner; sometimes twice: the same act is sent again, or
+    another operator decides the same. In a cancelled batch, mark them as failed."""
     while world.plan.stuck:
         yield world.plan.stuck * (0.5 + world.chance())
         if not world.faulty:
@@ -83,15 +83,15 @@ def _decide(world: World, item: StoredItem) -> tuple[Strategy, ItemState]:
         if isinstance(after, str):
             continue
         if after.state is State.PENDING and world.course is BatchMode.CANCELLED:
-            raise Violation(f"item {item.n} of a cancelled batch is sent on its way: nothing will take it")
+            raise Violation(f"item {item.n} of a cancelled batch is requeued: no worker will claim it")
         return strategy, after
-    raise Violation(f"item {item.n} is stuck, and nothing can be done about it")
+    raise Violation(f"item {item.n} is stuck, but no strategy applies")
 
 
 def _resolve(
     world: World, item: StoredItem, strategy: Strategy, after: ItemState, act_id: bytes, *, is_first: bool
 ) -> None:
-    """Whoever was at work on it cannot commit any more, however slow or alive."""
+    """Resolve an orphan: its owner, if any, cannot commit any more, however slow or alive."""
     told = course.orphan_resolved(item.n, item.key, after, strategy=strategy.value, actor="caretaker", reason="because")
     began, now, held = world.clock(), world.row_of(item.n), world.chunk_of(item.n)
     kind = "buried" if after.state is State.DEAD else "requeued"
@@ -100,15 +100,15 @@ def _resolve(
                         events=(*buried, told))  # fmt: skip
     later = world.row_of(item.n)
     if is_first and now.place == item.place == later.place and not changed and world.sealed is None:
-        raise Violation(f"item {item.n} was to be {kind} and stands where it stood")
-    is_slow = world.clock() > began  # on a bucket an act takes its time: others may have moved the item, and back
+        raise Violation(f"item {item.n} should have been {kind}, but has not moved")
+    is_slow = world.clock() > began  # on a bucket an act takes time: the item may have moved and come back
     if changed and not is_slow and _at(now.place) != _at(item.place):
-        raise Violation(f"item {item.n} was {kind} by somebody who saw it before it moved on")
+        raise Violation(f"item {item.n} was {kind} by an operator who saw it before it moved")
     (free,) = [chunk for chunk in world.store.chunks(world.batch.id) if chunk.id == held.id]
-    # While an act is on its way, the owner may give the chunk back, or claim it again after it was fenced out.
+    # While an act is in transit, the owner may release the chunk, or claim it again after it was fenced out.
     fenced = free.fence > held.fence and (is_slow or free.owner != held.owner)
     if changed and held.owner is not None and not fenced and not (is_slow and free.owner is None):
-        raise Violation(f"item {item.n} was {kind}, and its owner was not fenced out")
+        raise Violation(f"item {item.n} was {kind}, but its owner was not fenced out")
     world.counts["requeues"] += len(changed)
 
 
@@ -140,11 +140,11 @@ def _change(world: World, row: StoredItem) -> tuple[str, Change] | None:
 
 
 TIRELESS = 200
-"""More rounds than any cancelling needs."""
+"""More rounds than any cancellation needs."""
 
 
 def pauser(world: World) -> Behavior:
-    """Pauses the batch now and then, and always lets it go on."""
+    """Pause the batch now and then, and always let it continue."""
     while world.plan.halts and world.faulty:
         yield world.plan.halts * (0.5 + world.chance())
         if not world.faulty or not world.steer(BatchMode.PAUSED):
@@ -154,13 +154,13 @@ def pauser(world: World) -> Behavior:
 
 
 def resume(world: World) -> Behavior:
-    """Lets the batch go on; nobody can while it is sealed."""
+    """Let the batch continue; that is impossible while it is sealed."""
     while world.course is BatchMode.PAUSED and not world.steer(BatchMode.OPEN) and world.faulty:
         yield 10.0
 
 
 def canceller(world: World) -> Behavior:
-    """Cancels the batch, then what is pending and in nobody's hands, until nothing is left."""
+    """Cancel the batch, then its pending items that have no owner, until none are left."""
     if not world.plan.cancel:
         return
     yield world.plan.cancel
@@ -181,11 +181,11 @@ def canceller(world: World) -> Behavior:
             if chosen:
                 world.act("canceller", "cancelled", chosen, seize=seize)
         yield 10.0
-    raise Violation("a cancelled batch does not come to its end")
+    raise Violation("a cancelled batch does not end")
 
 
 def sealer(world: World) -> Behavior:
-    """Tries to seal the batch, again and again; sometimes lifts the seal. At the end it is sealed."""
+    """Try to seal the batch again and again; sometimes lift the seal. At the end it is sealed."""
     plan = world.plan
     while plan.seals and world.faulty:
         yield plan.seals * (0.5 + world.chance())
@@ -196,7 +196,7 @@ def sealer(world: World) -> Behavior:
 
 
 def try_to_seal(world: World) -> None:
-    """Not while anybody rests on what does not hold: that is seen before a batch is finished."""
+    """Seal the batch, but not while an item depends on an output that does not hold: that is checked first."""
     if world.outputs.all_that_do_not_hold():
         return
     pending = len(world.store.items(world.batch.id, state=State.PENDING))
@@ -208,15 +208,15 @@ def try_to_seal(world: World) -> None:
         world.store.seal(world.batch.id, actor="sealer", reconciliation=b"{}", events=[batch_finished("complete", {})])
     except Refused:
         if not obstacle:
-            raise Violation("a batch of which nothing is open cannot be sealed") from None
+            raise Violation("a finished batch cannot be sealed") from None
         return
     if obstacle:
-        raise Violation(f"a batch is sealed, {pending} of its items are pending, it takes no more: {takes_no_more}")
+        raise Violation(f"a batch is sealed, but {pending} of its items are pending; it takes no more: {takes_no_more}")
     world.seal()
 
 
 def last_words(world: World) -> None:
-    """When everybody is gone: the batch is sealed, and whoever comes too late is refused."""
+    """Check, when all actors are gone, that the batch is sealed and refuses late work."""
     if world.plan.seals and world.sealed is None:
         try_to_seal(world)
     if world.sealed is None:
@@ -236,11 +236,11 @@ def last_words(world: World) -> None:
 
 
 LOOKS = 400
-"""More rounds than any checking needs."""
+"""More rounds than any check needs."""
 
 
 def checker(world: World) -> Behavior:
-    """Things break; the checker looks at all of it, thinks, and acts on what it saw."""
+    """Break outputs; check all of them, wait, and act on what was seen."""
     if not world.plan.checks:
         return
     for _ in range(LOOKS):
@@ -270,7 +270,7 @@ def break_something(world: World) -> None:
 
 
 def rewind(world: World, item: StoredItem, stage: int) -> None:
-    """Without taking it from anybody: an owner looks before it runs."""
+    """Rewind an item without seizing it: an owner checks before it runs."""
     after = verify.rewound(item.place, stage, world.stages, reason="gone")
     told = (course.item_dead(item.n, item.key, after),) if after.state is State.DEAD else ()
     changed = world.act("checker", "rewound", [change_of(item.n, item.place, after)], events=told)
@@ -281,39 +281,40 @@ NAME = "receiver"
 
 
 def receiver(world: World) -> Behavior:
-    """Reads on from where the store says it is, hears, and then says so. A crash between loses that it heard."""
+    """Read from the position in the store, receive, and then acknowledge. A crash in between loses the
+    acknowledgement."""
     outbox = outbox_of(world.store)
     while world.faulty:
         yield world.plan.hears * (0.5 + world.chance())
         hear(world, 1 + int(world.chance() * 3))
         if world.chance() < 0.1:
-            outbox.delivered(NAME, outbox.delivered(NAME) - 1)  # what it said long ago comes late
+            outbox.delivered(NAME, outbox.delivered(NAME) - 1)  # an old acknowledgement comes late
 
 
 def hear(world: World, limit: int) -> bool:
-    """Return one page of what it has not heard yet; says whether there was anything."""
+    """Receive one page of new events; return whether there were any."""
     outbox = outbox_of(world.store)
     at = outbox.delivered(NAME)
     if at < world.acknowledged:
-        raise Violation(f"a receiver that had all events up to {world.acknowledged} is back at {at}")
+        raise Violation(f"a receiver that had all events up to {world.acknowledged} went back to {at}")
     page = outbox.events(at, limit=limit)
     world.heard += [event.id for event in page]
     if page and not world.goes_wrong(world.plan.deaf):
         world.acknowledged = page[-1].id
         at = outbox.delivered(NAME, world.acknowledged)
         if at < world.acknowledged:
-            raise Violation(f"a receiver has every event up to {world.acknowledged}, the store says {at}")
+            raise Violation(f"a receiver has every event up to {world.acknowledged}, but the store says {at}")
     return bool(page)
 
 
 def hear_the_rest(world: World) -> None:
-    """When everybody is gone: whatever is left."""
+    """Receive the remaining events when all actors are gone."""
     while hear(world, 10):
         pass
 
 
 def _reset_range(world: World, row: StoredItem) -> Change:
-    """Let a range begin again, as an operator does: where it stands, at its start, or at another cursor."""
+    """Reset a partition as an operator does: to its checkpoint, to its start, or to another cursor."""
     after = move(row.place, Transition.RESET, stage=0, stages=world.stages, reason="because")
     change = Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after)
     luck = world.chance()

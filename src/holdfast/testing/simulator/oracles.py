@@ -1,4 +1,4 @@
-"""What must be true: while a world happens, and when it has come to its end."""
+"""Invariants: during a world, and at its end."""
 
 import hashlib
 from collections import Counter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SealedState:
-    """How a batch stood when it was sealed."""
+    """The state of a batch when it was sealed."""
 
     def __init__(self, store: Store, batch: BatchId) -> None:
         self.batch = batch
@@ -31,23 +31,23 @@ class SealedState:
         self.check(store)
 
     def check(self, store: Store) -> None:
-        """Nothing has changed since, and the seal covers where the chains end."""
+        """Check that nothing has changed since, and that the seal covers the ends of the chains."""
         if store.items(self.batch, limit=EVERYTHING) != self.items:
             raise Violation("items of a sealed batch have changed")
         if heads(store, self.batch) != self.heads:
             raise Violation("a chain of a sealed batch has grown")
         entries = store.entries(chain_of_batch(self.batch), limit=EVERYTHING)
-        noted = ("warned",)  # who works on, not knowing of the seal, may say that a stage pauses
+        noted = ("warned",)  # a worker that does not know of the seal may report that a stage pauses
         last = next(entry for entry in reversed(entries) if journal.decode_header(entry.head).kind not in noted)
         body = journal.decode_body(last.body)
         if not isinstance(body, journal.Sealed):
-            raise Violation("a batch is sealed, and the last entry of its chain is not a seal")
+            raise Violation("a batch is sealed, but the last entry of its chain is not a seal")
         if body.heads != hashlib.sha256(b"".join(self.heads)).digest():
             raise Violation("the seal of a batch does not cover the heads of its chains")
 
 
 def heads(store: Store, batch: BatchId) -> list[bytes]:
-    """Number, length and last hash of the chain of every chunk, from the entries themselves."""
+    """Return number, length and last hash of the chain of every chunk, from the entries themselves."""
     found = []
     for chunk in sorted(store.chunks(batch), key=lambda chunk: chunk.id):
         entries = store.entries(chunk.id, limit=EVERYTHING)
@@ -57,16 +57,16 @@ def heads(store: Store, batch: BatchId) -> list[bytes]:
 
 
 def check_sums(store: Store, batch: BatchId) -> None:
-    """Every item is in one state, every state is counted, and the sum is what was admitted."""
+    """Check that every item is in one state, every state is counted, and the sum is the number of admitted items."""
     chunks = store.chunks(batch)
     states = Counter(item.place.state for item in store.items(batch, limit=EVERYTHING))
     told = {state: sum(getattr(chunk.counts, state.value) for chunk in chunks) for state in State if state != "pending"}
     told[State.PENDING] = sum(chunk.pending for chunk in chunks)
     if +Counter(told) != states:
-        raise Violation(f"the chunks count {told}, the items are {dict(states)}")
+        raise Violation(f"the chunks count {told}, but the items are {dict(states)}")
     (admitted,) = [row.admitted for row in store.batches() if row.id == batch]
     if states.total() != admitted:
-        raise Violation(f"{admitted} items were admitted, there are {states.total()}")
+        raise Violation(f"{admitted} items were admitted, but there are {states.total()}")
 
 
 def is_over(tolerance: DeadLimit, store: Store, batch: BatchId, ended: bool) -> bool:
@@ -79,7 +79,7 @@ def is_over(tolerance: DeadLimit, store: Store, batch: BatchId, ended: bool) -> 
 
 
 def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequence[Policy], now: float) -> None:
-    """Every wait lies between the least and the growing most; what is permanent never waits."""
+    """Check that every wait is between the minimum and the growing maximum; permanent failures never wait."""
     asked = {outcome.item.n: outcome for outcome in outcomes if isinstance(outcome, Failed)}
     for attempt in settled.attempts:
         if attempt.outcome != "retry":
@@ -95,26 +95,26 @@ def check_waits(outcomes: Sequence[Outcome], settled: Settled, policies: Sequenc
 
 
 def check_condemned(world: "World", item: Item, fence: int) -> None:
-    """Who is condemned was started alone, under suspicion, often enough before that grant; nobody is where no process
-    can die. Who slept may bury it late: what others did since makes no difference."""
+    """Check that a condemned item was started alone, on trial, often enough before that grant, and that none is if no
+    process can die. A process that slept may bury it late: what others did since makes no difference."""
     plan, effect = world.plan, effect_of(item)
     may_die = plan.crash or plan.pause or plan.missed_beat or plan.unsent
     if not may_die and plan.killer != (item.key, item.place.stage):
         raise Violation(f"item {item.n} is condemned, but it never killed a process")
     since = max((each for each in world.progressed[item.n] if each < fence), default=0)
     if sum(since < each < fence for each in world.trials[effect]) < BLAME:
-        raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone and in vain")
+        raise Violation(f"item {item.n} is condemned, but it was not started {BLAME} times alone without success")
     world.condemned[effect] += 1
 
 
 def end_trials(world: "World", claim: Claim) -> None:
-    """Something was committed under a claim: nobody in its chunk is on trial any more."""
+    """Note that something was committed under a claim: no item of its chunk is on trial any more."""
     for n in range(claim.lo, claim.hi):
         world.progressed[n].append(claim.lease.fence)
 
 
 def check(world: "World") -> Story:
-    """Everything at once; the journal first, because the rest rests on it."""
+    """Check everything; the journal first, because the other checks depend on it."""
     story = replay(world.store, world.batch.id, world.plan.policies)
     compare(world.store, world.batch.id, story)
     check_admitted(world, story)
@@ -135,46 +135,48 @@ def check(world: "World") -> Story:
 
 
 def check_admitted(world: "World", story: Story) -> None:
-    """Every key of the source is there, once, with the payload it first came with."""
+    """Check that every key of the source was admitted once, with its first payload."""
     rows = [row for group in world.plan.groups for row in group]
     wanted = {key if key is not None else payload for key, payload in rows}
     held = [row.key for row in world.store.items(world.batch.id)]
     keys = {canonical.key_text(key) for key in held}
     if world.course is BatchMode.CANCELLED and len(keys) == len(held) <= len(wanted):
-        return  # it takes no more from then on
+        return  # it takes no more items
     if len(held) != len(wanted) or len(keys) != len(held) or len(story.items) != len(held):
-        raise Violation(f"the source has {len(wanted)} different keys, {len(held)} items were admitted: {held}")
+        raise Violation(f"the source has {len(wanted)} different keys, but {len(held)} items were admitted: {held}")
     missing = {key for key in wanted if isinstance(key, str)} - keys
     if missing:
         raise Violation(f"keys of the source were not admitted: {sorted(missing)}")
 
 
 def check_effects(world: "World", story: Story) -> None:
-    """At least one run for each attempt that is told, at most one more for each that was interrupted."""
+    """Check that there is at least one run for each recorded attempt, and at most one more for each interruption."""
     for effect, told in story.attempts.items():
         ran = world.runs[effect] + world.condemned[effect]
         if told > ran:
-            raise Violation(f"{told} attempts at (item, stage, epoch) {effect} are told, {ran} were made")
+            raise Violation(f"{told} attempts at (item, stage, epoch) {effect} are recorded, but {ran} were made")
     for effect, ran in world.runs.items():
         told = story.attempts.get(effect, 0)
         cut_off = world.excused[effect]
         if ran - told > cut_off:
-            raise Violation(f"(item, stage, epoch) {effect} ran {ran} times, {told} are told, {cut_off} were cut off")
+            raise Violation(
+                f"(item, stage, epoch) {effect} ran {ran} times, {told} are recorded, {cut_off} were cut off"
+            )
 
 
 def check_adopted(world: "World", story: Story) -> None:
-    """What was adopted was made, in the same epoch, and what it cost is told."""
+    """Check that adopted outputs were made, in the same epoch, and that their cost is recorded."""
     paid = {spend.metrics["run"] for spend in story.spends}
     for effect in story.adopted:
         if not world.runs[effect]:
-            raise Violation(f"(item, stage, epoch) {effect} was adopted, and nobody made it")
+            raise Violation(f"(item, stage, epoch) {effect} was adopted, but never made")
         spend = world.outputs.made[effect]
         if spend is not None and spend.metrics["run"] not in paid:
-            raise Violation(f"(item, stage, epoch) {effect} was adopted, and what it cost is not told")
+            raise Violation(f"(item, stage, epoch) {effect} was adopted, but its cost is not recorded")
 
 
 def check_events(world: "World", story: Story) -> None:
-    """Events are those of what is in the journal, and no others; the receiver heard them all, in their order."""
+    """Check that the events match the facts in the journal, and that the receiver got all of them, in order."""
     stored = outbox_of(world.store).events(limit=EVERYTHING)
     resolved = [n for kind, _, n in story.acted if kind in ("requeued", "buried")]
     wanted: Counter[tuple[str, int | None]] = Counter((course.ITEM_DEAD, n) for n in story.buried)
@@ -186,37 +188,39 @@ def check_events(world: "World", story: Story) -> None:
     if +wanted != told:
         raise Violation(f"events without a fact: {+(told - wanted)}; facts without an event: {+(wanted - told)}")
     if list(dict.fromkeys(world.heard)) != [event.id for event in stored]:
-        raise Violation(f"events {[event.id for event in stored]} were to be heard, in this order: {world.heard}")
+        raise Violation(
+            f"events {[event.id for event in stored]} were expected in this order, but received: {world.heard}"
+        )
     if len(world.heard) > len(stored) and not world.plan.deaf:
-        raise Violation(f"events were heard more than once, though nothing was lost: {world.heard}")
+        raise Violation(f"events were received more than once, although nothing was lost: {world.heard}")
 
 
 def check_requeues(story: Story) -> None:
-    """Whoever asks twice for the same thing gets it once."""
+    """Check that an act that is sent twice is done once."""
     twice = [each for each, times in Counter(story.acted).items() if times > 1]
     if twice:
-        raise Violation(f"acts that were sent twice have changed an item twice: {twice}")
+        raise Violation(f"acts that were sent twice changed an item twice: {twice}")
 
 
 def check_money(story: Story) -> None:
-    """No run is paid for twice."""
+    """Check that no run is paid for twice."""
     seen: set[bytes] = set()
     for spend in story.spends:
         run = spend.metrics["run"]
         if run in seen:
-            raise Violation(f"an attempt at item {spend.n} is counted twice among what was spent")
+            raise Violation(f"an attempt at item {spend.n} is counted twice in the spending")
         seen.add(run)
 
 
 def check_ended(world: "World", story: Story) -> None:
-    """When nothing goes wrong any more, everything comes to its end; a killer is buried, not run for ever."""
+    """Check that everything is settled once faults have stopped; a killer is buried, not run forever."""
     waiting = [n for n, told in story.items.items() if told.state is State.PENDING]
     broken = [output for output in world.store.outputs(world.batch.id) if world.outputs.is_broken(output)]
     resting = [o.n for o in broken if story.items[o.n].state is State.DONE and world.course is not BatchMode.CANCELLED]
     if resting:
-        raise Violation(f"items {resting} are done, and rest on outputs that do not hold")
+        raise Violation(f"items {resting} are done, but depend on outputs that do not hold")
     if waiting:
-        raise Violation(f"items {waiting} never came to an end")
+        raise Violation(f"items {waiting} were never settled")
     held = [chunk.id for chunk in world.store.chunks(world.batch.id) if chunk.owner is not None]
     excuses = ("crashes", "leases lost", "commits late or lost", "seals")
     if held and not any(world.counts[excuse] for excuse in excuses):
@@ -224,14 +228,14 @@ def check_ended(world: "World", story: Story) -> None:
 
 
 class RangeOracle:
-    """What must be true of all walks of a world."""
+    """Invariants of all walks of a world."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._walks: Counter[tuple[int, int]] = Counter()
-        """(item, epoch) -> how many walks were begun."""
+        """(item, epoch) -> how many walks were started."""
         self._handled: Counter[tuple[int, int]] = Counter()
-        """(item, epoch) -> rows that were given to the handler, each as often as it was."""
+        """(item, epoch) -> rows that were given to the handler, with repetitions."""
         self.sent: dict[bytes, Commit] = {}
         """Commits with checkpoints, by their ids."""
 
@@ -239,8 +243,8 @@ class RangeOracle:
         self._walks[int(walk.item.n), walk.item.place.epoch] += 1
 
     def goes_on(self, walk: RangeWalk, fence: int) -> None:
-        """Whoever holds the range stands at the checkpoint that is durable, neither before it nor beyond; one that was
-        overtaken may not know of the last ones, but never stands beyond them."""
+        """Check that the owner of a partition is at the durable checkpoint, neither before nor beyond it; an overtaken
+        owner may not know the last ones, but is never beyond them."""
         world, n = self._world, walk.item.n
         row = world.row_of(n)
         if row.place.epoch != walk.item.place.epoch:
@@ -248,18 +252,18 @@ class RangeOracle:
         chunk, stands, truth = world.chunk_of(n), walk.saved, world.checkpoint_of(n)
         held = chunk.fence == fence and chunk.owner is not None and row.place.state is State.PENDING
         if held and (stands.rows, stands.cursor, stands.acc) != (truth.rows, truth.cursor, truth.acc):
-            raise Violation(f"item {n} goes on at row {stands.rows}, its durable checkpoint is at {truth.rows}")
+            raise Violation(f"item {n} continues at row {stands.rows}, but its durable checkpoint is at {truth.rows}")
         if stands.rows > truth.rows:
-            raise Violation(f"item {n} goes on at row {stands.rows}, beyond its durable checkpoint {truth.rows}")
+            raise Violation(f"item {n} continues at row {stands.rows}, beyond its durable checkpoint {truth.rows}")
 
     def handled(self, walk: RangeWalk, rows: list[int]) -> None:
-        """No row but its own, in order, from the checkpoint on."""
+        """Check that only the partition's own rows are handled, in order, starting from the checkpoint."""
         n = int(walk.item.n)
         begin = n * APART
         expected = list(range(begin + walk.saved.rows, begin + walk.saved.rows + len(rows)))
         if rows != expected or len(rows) > walk.every or expected[-1:] >= [begin + length_of(self._world, n)]:
             raise Violation(
-                f"item {n} handles rows {rows}, it has {length_of(self._world, n)} from {begin} on, and stands at "
+                f"item {n} handles rows {rows}, but it has {length_of(self._world, n)} starting at {begin}, and is at "
                 f"{walk.saved.rows}"
             )
         self._handled[n, walk.item.place.epoch] += len(rows)
@@ -273,19 +277,19 @@ class RangeOracle:
         for n, at in reached.items():
             whole = checkpoint_at(ItemNo(n), at.rows)
             if at.rows > length_of(world, n) or (at.cursor, at.acc) != (whole.cursor, whole.acc):
-                raise Violation(f"item {n} is at {at}, after so many rows an uninterrupted walk is at {whole}")
+                raise Violation(f"item {n} is at {at}, but an uninterrupted walk is then at {whole}")
         results = {int(output.n): output.data for output in store.outputs(batch, limit=EVERYTHING)}
         for n, told in story.items.items():
             if told.state is State.DONE and results.get(n) != (folded(n, length_of(world, n)) or b"0"):
-                raise Violation(f"item {n} gave {results.get(n)!r}, not what an uninterrupted walk gives")
+                raise Violation(f"item {n} gave {results.get(n)!r}, not the result of an uninterrupted walk")
             if told.state is State.DONE and (n not in reached or reached[n].rows != length_of(world, n)):
-                raise Violation(f"item {n} is done, and its checkpoint is not at its end: {reached.get(n)}")
+                raise Violation(f"item {n} is done, but its checkpoint is not at its end: {reached.get(n)}")
         self._check_told(story)
         self._check_redone()
 
     def _check_told(self, story: Story) -> None:
-        """One entry for every checkpoint that landed; within an epoch each is further than the one before, but for the
-        one at the end, where there may be nothing left to read."""
+        """Check that there is one entry for every checkpoint that landed; within an epoch, each is further than the one
+        before, except for the one at the end, where there may be nothing left to read."""
         last: dict[tuple[int, int], int] = {}
         for n, epoch, rows in story.positions:
             before = last.get((n, epoch), -1)
@@ -296,11 +300,11 @@ class RangeOracle:
         taken = [commit for commit in self.sent.values() if has_landed(self._world.store, commit)]
         landed = Counter(int(at.n) for commit in taken for at in commit.checkpoints)
         if told != landed:
-            raise Violation(f"checkpoints {landed} landed, the journal tells of {told}")
+            raise Violation(f"checkpoints {landed} landed, but the journal has {told}")
 
     def _check_redone(self) -> None:
-        """A walk that is cut off costs at most the rows of one interval."""
+        """Check that an interrupted walk costs at most the rows of one interval."""
         for (n, epoch), handled in self._handled.items():
             most = length_of(self._world, n) + self._world.plan.every * self._walks[n, epoch]
             if handled > most:
-                raise Violation(f"{handled} rows of item {n} were handled in epoch {epoch}, at most {most} may be")
+                raise Violation(f"{handled} rows of item {n} were handled in epoch {epoch}, but at most {most} may be")

@@ -1,7 +1,7 @@
-"""What a seed stands for: the batch, the workers, and what will go wrong, drawn before anything happens.
+"""The plan of a seed: the batch, the workers and the faults, drawn before anything happens.
 
-Every world has only some of the faults, in some strength: two faults that meet are found sooner where the other ten
-keep quiet.
+Every world has only some of the faults, in some strength: an interaction of two faults is found sooner without the
+others.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     policies: list[Policy]
     groups: list[list[tuple[object, bytes]]]
-    """What the source yields, in the groups it is admitted in: (key, payload), with doubles and bad keys."""
+    """The items of the source, in the groups in which they are admitted: (key, payload), with duplicates and bad
+    keys."""
     ingesters: int
     workers: int
     limit: int
@@ -31,17 +32,17 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int
     """How many chunks a worker may claim in one write."""
     same_host: bool
-    """Whether a dead process is known to be dead."""
+    """True if a dead process is known to be dead."""
     faults_until: float
-    """Seconds from the start after which nothing goes wrong any more."""
+    """Seconds from the start after which faults stop."""
     crash: float
     pause: float
     unheard: float
     """How often a commit lands and its reply is lost."""
     unsent: float
-    """How often a commit is lost on the way, or comes late."""
+    """How often a commit is lost in transit, or comes late."""
     lingers: float
-    """How often a worker that has finished a chunk holds on to it for a while."""
+    """How often a worker that has finished a chunk keeps it for a while."""
     doubled: float
     """How often a commit arrives twice."""
     slow_reply: float
@@ -54,70 +55,70 @@ class WorldPlan(msgspec.Struct, frozen=True, kw_only=True):
     skip: float
     defer: float
     lost: float
-    """How often a stage finds the output it rests on gone."""
+    """How often a stage finds that its input is gone."""
     slow: float
     """How often a handler takes longer than a lease."""
     killer: tuple[str, int] | None
-    """The key and stage that kill the process, whenever they are tried."""
+    """The key and stage that always kill the process."""
     spend: int
-    """The most an attempt costs, in units; 0 for nothing."""
+    """The most that an attempt costs, in units; 0 for nothing."""
     cap: int | None
     checks: float
-    """How often outputs break and are looked at: seconds between two looks, 0 for never."""
+    """How often outputs break and are checked: seconds between two checks, 0 for never."""
     adopts: bool
-    """Whether a worker finds what another made and could not record."""
+    """True if a worker finds an output that another made but could not record."""
     halts: float
     """How often the batch is paused, 0 for never."""
     cancel: float
     """When the batch is cancelled, 0 for never."""
     stuck: float
-    """How often somebody takes items for stuck and sends them on their way again, 0 for never."""
+    """How often items are taken for stuck and requeued, 0 for never."""
     seals: float
-    """How often somebody tries to seal the batch, 0 for never."""
+    """How often an operator tries to seal the batch, 0 for never."""
     hears: float
     """How often a receiver asks for events."""
     deaf: float
-    """How often nobody learns that it heard."""
+    """How often an acknowledgement of the receiver is lost."""
     tolerance: DeadLimit | None
     watched: bool
-    """Whether items are counted one by one after every change."""
+    """True if items are counted one by one after every change."""
     every: int = 0
-    """Where items are ranges of rows: how many rows there are between two checkpoints; 0 where they are not."""
+    """If items are partitions: the number of rows between two checkpoints; else 0."""
     lengths: tuple[int, ...] = ()
-    """How many rows the ranges have, in turn."""
+    """The number of rows of the partitions, in turn."""
     races: float = 0.0
-    """On a bucket: how often others get in between two requests."""
+    """On a bucket: how often other actors run between two requests."""
     drift: float = 0.0
     """On a bucket: how much faster or slower the clock of a process may run, as a share."""
     rule: Rule | None = None
     """When a stage pauses; None for never."""
     outages: tuple[tuple[int, float, float], ...] = ()
-    """When the other side of a stage is away: the stage, and the seconds from the start at which that begins and ends.
-    """
+    """When the service of a stage is unavailable: the stage, and the seconds from the start at which that begins and
+    ends."""
     asks: float = 0.0
-    """How often the other side says meanwhile how long it wants to be left alone."""
+    """How often the service sets a wait during an outage."""
     processes: bool = False
-    """Whether handlers run in processes of their own, which die."""
+    """True if handlers run in separate processes, which die."""
     fatal: tuple[str, int] | None = None
-    """The key and stage that kill such a process, whenever they are tried."""
+    """The key and stage that always kill such a process."""
     litter: float = 0.0
-    """How often an item leaves something behind of which its process dies under the next one."""
+    """How often an item leaves something behind that kills its process under the next one."""
     crowding: float = 0.0
-    """How often a process dies because others are at work beside it."""
+    """How often a process dies because of parallel ones."""
     quick: float = 0.0
-    """How many seconds a handler takes that takes next to no time; 0 where they take seconds."""
+    """The duration of a handler that takes almost no time; 0 if handlers take seconds."""
     stalls: float = 0.0
-    """How often a quick handler is slow all the same."""
+    """How often a quick handler is slow nevertheless."""
     time: float = 0.0
-    """About how many seconds each run has while things go wrong; 0 where it has all the time there is."""
+    """The approximate deadline of each run in seconds while faults happen; 0 for none."""
     paces: tuple[float, ...] = ()
-    """How many seconds the handler of each stage takes, where runs have a deadline."""
+    """The duration of the handler of each stage, if runs have a deadline."""
     messages: int = 0
-    """How many processes are handed messages."""
+    """How many processes get messages."""
     message_gap: float = 0.0
-    """About how many seconds pass between two of them."""
+    """The approximate number of seconds between two messages."""
     openers: int = 0
-    """On a bucket: how many open one more batch of the same name at about the same time."""
+    """On a bucket: how many actors open another batch of the same name at about the same time."""
 
 
 def draw(seed: int) -> WorldPlan:
@@ -128,8 +129,8 @@ def draw(seed: int) -> WorldPlan:
 
 
 def draw_on_a_bucket(seed: int) -> WorldPlan:
-    """Return the plan of a seed for a world on a bucket: smaller, because every verb is many requests; without what a
-    bucket cannot do; and with the faults between any two requests."""
+    """Return the plan of a seed for a world on a bucket: smaller, because every verb is many requests; without features
+    that a bucket lacks; and with faults between any two requests."""
     rng = Random(seed)  # noqa: S311 - a schedule, not a secret
     some, plan = _some(rng), _drawn(seed, rng)
     plan = replace(
@@ -159,7 +160,7 @@ def draw_on_a_bucket(seed: int) -> WorldPlan:
 
 
 def _of_ranges(plan: WorldPlan, rng: Random, longest: int = 12) -> WorldPlan:
-    """Return the same plan, with items that are ranges of rows."""
+    """Return the same plan, with partitions as items."""
     return replace(
         plan,
         policies=plan.policies[:1],
@@ -222,11 +223,11 @@ def _drawn(seed: int, rng: Random) -> WorldPlan:
 
 
 MORE = 1 << 60
-"""What is drawn from here on does not change what was drawn before."""
+"""Later draws use another seed, so that they do not change the earlier ones."""
 
 
 def _with_more(plan: WorldPlan) -> WorldPlan:
-    """Return the same plan, and in some worlds what happens to a run as a whole."""
+    """Return the same plan, in some worlds with faults of a whole run."""
     rng = Random(plan.seed + MORE)  # noqa: S311 - a schedule, not a secret
     some = _some(rng)
     plan = _with_outages(plan, rng) if some(0.12) else plan
@@ -239,7 +240,7 @@ def _with_more(plan: WorldPlan) -> WorldPlan:
 
 
 def _with_outages(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """Return the same plan, in which the other side of some stages is away for a while."""
+    """Return the same plan, in which the services of some stages are unavailable for a while."""
     pause = 2 + rng.random() * 25
     rule = Rule(failures=1 + int(rng.random() * 4), pause=pause, longest=pause * (1 + 3 * rng.random()),
                 in_all=pause * (1 + 8 * rng.random()))  # fmt: skip
@@ -265,7 +266,7 @@ def _with_processes(plan: WorldPlan, rng: Random) -> WorldPlan:
 
 
 def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """Return the same plan, with more items, which travel together or run on the thread of the run."""
+    """Return the same plan, with more items, which are handed over together or run on the thread of the run."""
     count = 16 + int(rng.random() * 8)
     rows: list[tuple[object, bytes]] = [(f"k{n}", b"%d" % n) for n in range(count)]
     size = 4 + int(rng.random() * count)
@@ -286,20 +287,20 @@ def _with_quick_handlers(plan: WorldPlan, rng: Random) -> WorldPlan:
 
 
 def _with_deadlines(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """Return the same plan, with runs whose time is up at some moment, and handlers that always take the same time."""
+    """Return the same plan, with deadlines for runs, and handlers of constant duration."""
     paces = tuple(0.3 + rng.random() ** 2 * 12 for _ in plan.policies)
     return replace(plan, time=3 + rng.random() * 25, paces=() if plan.quick else paces, slow=0.0)
 
 
 def _with_messages(plan: WorldPlan, rng: Random) -> WorldPlan:
-    """Return the same plan, with processes that are handed single items; they know of no budget and of no tolerance."""
+    """Return the same plan, with processes that get single items, without budget and tolerance."""
     killer = (f"k{int(rng.random() * 4)}", 0) if rng.random() < 0.25 else plan.killer
     return replace(plan, cap=None, tolerance=None, killer=killer, messages=1 + _some(rng)(0.5),
                    message_gap=1 + rng.random() * 8)  # fmt: skip
 
 
 def most_per_item(plan: WorldPlan) -> int:
-    """Return the most one item can cost from its admission to its end, in one epoch."""
+    """Return the most that one item can cost from its admission to its end, in one epoch."""
     return plan.spend * sum(policy.attempts for policy in plan.policies)
 
 

@@ -1,4 +1,4 @@
-"""The handlers of a simulated run, which are at work beside it: items of a stage, and ranges of rows."""
+"""The handlers of a simulated run, which work in parallel to it: items of a stage, and partitions."""
 
 from collections.abc import Generator
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ class SimulatedChild:
     """A process that runs handlers."""
 
     is_littered = False
-    """It dies under its next item, for what an earlier one left behind."""
+    """True if it will die under its next item because of what an earlier one left behind."""
 
 
 class HandlerPool:
@@ -32,12 +32,12 @@ class HandlerPool:
     def __init__(self, run: "SimulatedWorker") -> None:
         self.run, self.world = run, run.world
         self.flying: dict[Assignment, Item | None] = {}
-        """What is in flight, with the item at hand."""
+        """The work in flight, each with its current item."""
         self._children: list[SimulatedChild] = []
-        """Processes that are not at work."""
+        """Idle processes."""
 
     def begin(self, effect: ex.Begin) -> None:
-        """Let the handlers of a portion begin, beside the run."""
+        """Start the handlers of a portion, in parallel to the run."""
         work: Assignment = effect.work
         self.flying[work] = None
         actor = self._begin_walk(work) if self.world.plan.every else self._handle(work)
@@ -69,8 +69,8 @@ class HandlerPool:
         self._answer(work, work.answer())
 
     def cut_off(self, _: ex.CutOff) -> list[ex.Event]:
-        """Give up what is at work: what it has counts, and what was paid for the item at hand. Nothing is known of
-        processes, and of ranges what their checkpoints have."""
+        """Cut off the work in progress: its outcomes count, and so does the cost of the current item. Nothing is known
+        of processes, and of partitions only their checkpoints."""
         if self.world.plan.processes:
             return []
         return [self._cut_off(work, item) for work, item in list(self.flying.items())]
@@ -89,8 +89,8 @@ class HandlerPool:
     # -- on the thread of the run -------------------------------------------------------------------------------
 
     def run_here(self, work: Assignment) -> Generator[float, None, bool]:
-        """Run items one after the other; return whether one of them was so slow that another thread had to take over.
-        Of those that turn out to be slow after all, the rest is left."""
+        """Run items one after the other; return whether one was so slow that another thread had to take over. If they
+        turn out to be slow, the rest is left."""
         took = 0.0
         self.world.counts["slices"] += 1
         for item in work.items:
@@ -114,7 +114,7 @@ class HandlerPool:
         return False
 
     def _hand_on(self, work: Assignment, item: Item, seconds: float, took: float) -> Behavior:
-        """Let a slow item end beside the run, whose thread is another one from here on."""
+        """Let a slow item finish in parallel to the run, which continues on another thread."""
         watched = min(took, SLOW_SECONDS + WATCH_SECONDS * self.world.chance())
         yield watched
         self.world.counts["slices handed on"] += 1
@@ -145,12 +145,12 @@ class HandlerPool:
         return outcome
 
     def _check_found(self, work: Assignment, item: Item, found: Outcome | None) -> None:
-        """A run looks for what was made only where somebody may have tried before, and knows where that may be; but for
-        one that was overtaken, or whose owner before makes it only now."""
+        """Check that a run looks for an existing output only if there may have been an earlier attempt, and then finds
+        it; except for a run that was overtaken, or whose previous owner makes the output only now."""
         if not isinstance(found, Done) or may_have_been_tried(item.place, resumed=work.resumed):
             return
         if self.world.chunk_of(item.n).fence == work.fence and effect_of(item) not in self.world.late_makers:
-            raise Violation(f"item {item.n} was made before, and its run would not look for that")
+            raise Violation(f"item {item.n} was made before, but its run would not look for the output")
 
     # -- processes ----------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class HandlerPool:
         return self._children.pop() if self._children and not work.fresh else SimulatedChild()
 
     def _dies(self, child: SimulatedChild, item: Item, fence: int) -> bool:
-        """Return whether a process dies under an item: of the item, of an earlier one, or of those beside it."""
+        """Return whether a process dies under an item: because of the item, of an earlier one, or of parallel ones."""
         world, plan = self.world, self.world.plan
         if plan.fatal == (item.key, item.place.stage):
             return True
@@ -179,7 +179,7 @@ class HandlerPool:
     # -- items --------------------------------------------------------------------------------------------------
 
     def _is_vain(self, work: Assignment) -> bool:
-        """Return whether nothing more of it is begun."""
+        """Return whether no more of it is started."""
         orders, queue = self.run.desk.orders, self.run.desk.queues[work.stage]
         if work.hold.lost or orders.stopping or work.abandoned:
             return True
@@ -190,10 +190,10 @@ class HandlerPool:
         self.run.effects[work.hold].append(self.world.about_to_run(item, self.run.now()))
 
     def look(self, item: Item) -> Outcome | None:
-        """Look before anything is run whether its input is still there, and whether its output is there already."""
+        """Check, before anything is run, whether the input still exists and whether the output already exists."""
         return look_first(self.world, item)
 
-    # -- ranges -------------------------------------------------------------------------------------------------
+    # -- partitions ---------------------------------------------------------------------------------------------
 
     def _begin_walk(self, work: Assignment) -> Behavior:
         world, (item,) = self.world, work.items
@@ -207,7 +207,7 @@ class HandlerPool:
         yield from self._walk(work, walk)
 
     def _walk(self, work: Assignment, walk: RangeWalk) -> Behavior:
-        """Walk a range up to its next checkpoint, or to its end."""
+        """Walk a partition up to its next checkpoint, or to its end."""
         world = self.world
         world.ranges.goes_on(walk, work.fence)
         seconds = seconds_of(world, work.stage)
@@ -227,7 +227,7 @@ class HandlerPool:
         self._answer(work, ex.Answer(work, [outcome]))
 
     def reply(self, effect: ex.Reply) -> None:
-        """Let walks go on whose checkpoint is durable; where the run stops, they are left there."""
+        """Let walks continue whose checkpoint is durable; if the run stops, they are left there."""
         for saving in effect.savings:
             work, walk = saving.waiter
             if work.abandoned:

@@ -1,8 +1,8 @@
-"""A worker process: it drives the desk of the runtime in virtual time, with handlers beside it, and meets every fault.
+"""A worker process: it drives the runtime's desk in virtual time, with handlers in parallel, and meets every fault.
 
-A process is one run: it keeps everything in memory and loses all of it when it crashes. A paused process knows nothing
-of the time that passed: it continues where it stood, with leases that others may have taken over. When a run is over
-and the world is not, another one begins.
+A process is one run: it keeps everything in memory and loses all of it when it crashes. A paused process does not
+notice the time that passed: it continues where it was, with leases that others may have taken over. When a run ends
+before the world does, another one begins.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -50,7 +50,7 @@ GRACE = 7200.0
 
 
 class DrawnAppetite(Appetite):
-    """Claims as many items as the plan of the world says."""
+    """An appetite that claims as many items as the plan of the world sets."""
 
     def __init__(self, plan: WorldPlan, queues: Sequence[StageQueue], moment: float) -> None:
         super().__init__(queues, plan.slice, moment)
@@ -61,7 +61,7 @@ class DrawnAppetite(Appetite):
 
 
 class Crew:
-    """The workers of a world. Where a run is over and the world is not, another one begins."""
+    """The workers of a world. If a run ends before the world does, another one begins."""
 
     def __init__(self, world: World) -> None:
         self.world, plan = world, world.plan
@@ -78,7 +78,7 @@ class Crew:
         SimulatedWorker(self, number, life).resume(0)
 
     def succeed(self, number: int, life: int) -> None:
-        """Start the next run, where there is something to do; else look again later, while something may come."""
+        """Start the next run if there is something to do; else check again later, while something may come."""
         world = self.world
         if world.ingesting or world.is_pending() or world.chance() < 0.1:
             self.start(number, life)
@@ -87,7 +87,7 @@ class Crew:
 
 
 def desk_of(crew: Crew, owner: str) -> Desk:
-    """Return the desk of a run in a world, as a run of the runtime has it."""
+    """Return the desk of a run in a world, as in the runtime."""
     world, facts = crew.world, crew.facts
     plan, ahead = world.plan, 1 if world.plan.processes else 2
     slots = Slots(ahead * plan.slice, one_by_one=world.cap is not None)
@@ -110,7 +110,7 @@ def desk_of(crew: Crew, owner: str) -> Desk:
 
 
 def _deadline(world: World) -> ex.Deadline:
-    """Return when the time of a run is up; never, once nothing goes wrong any more: else no end would ever come."""
+    """Return the deadline of a run; none once faults have stopped, so that the world can end."""
     if not world.plan.time or not world.faulty:
         return ex.NEVER
     now = world.clock.now
@@ -132,20 +132,20 @@ class SimulatedWorker:
         self.beating = False
         self.asleep_until = 0.0
         self.shaken = False
-        """Something happened to it that may cost it its leases."""
+        """True if something happened that may cost it its leases."""
         self.waits_since: list[float] = []
-        """When its requests began that are on their way: of one that takes long its other half knows nothing yet."""
+        """Start times of its requests in progress: the other half of the process knows nothing of a slow one yet."""
         self.unsure = False
-        """It does not know what became of something that it wrote, and it may hold what it does not know of."""
+        """True if it does not know the result of one of its writes, and may hold chunks that it does not know of."""
         self.skew = (world.chance() * 2 - 1) * world.plan.skew
         self.store = world.connect(self)
         self.connection = CommitConnection(world, self.store)
         self.desk = desk_of(crew, self.name)
         self.effects: dict[Hold, list[Effect]] = {}
-        """Handlers that were begun and whose outcome is not committed, for each chunk that is held."""
+        """Handlers that were started and whose outcome is not committed, for each held chunk."""
         self._inbox: list[ex.Event] = []
         self._sleep = 0
-        """Grows with every sleep, so that nobody is woken from one that is over."""
+        """Grows with every sleep, so that an outdated wake-up is ignored."""
         self._is_asleep = False
         self.pool = HandlerPool(self)
         self.pauses = PauseOracle(self)
@@ -173,7 +173,7 @@ class SimulatedWorker:
         }
         self._checkpoints: Sequence[Any] = ()
         self._late: dict[bytes, Commit] = {}
-        """Releases that come later, by the ids of the commits before them."""
+        """Delayed releases, by the ids of the commits before them."""
 
     def now(self) -> float:
         """Return its own clock, which is not the store's."""
@@ -181,11 +181,11 @@ class SimulatedWorker:
 
     @property
     def is_shaken(self) -> bool:
-        """Whether it was kept from renewing its leases in time, or is just now."""
+        """True if it was, or is being, kept from renewing its leases in time."""
         return self.shaken or any(self.world.clock.now - since > LEASE / 10 for since in self.waits_since)
 
     def leases(self) -> list[Lease]:
-        """Return the leases of all that it holds."""
+        """Return all its leases."""
         return [hold.lease for hold in self.desk.holds]
 
     def is_gone(self) -> bool:
@@ -194,7 +194,7 @@ class SimulatedWorker:
     # -- living and dying ---------------------------------------------------------------------------------------
 
     def resume(self, sleep: int) -> None:
-        """Let the run continue, unless something else woke it before, or it is asleep, or dies or is paused now."""
+        """Let the run continue, unless it was woken before, is asleep, or dies or is paused now."""
         if sleep != self._sleep or not self.alive:
             return
         world = self.world
@@ -211,7 +211,7 @@ class SimulatedWorker:
             world.begin(partial(self.resume, self._sleep), delay)
 
     def _meets_faults(self) -> None:
-        """Now and then a process dies or is paused."""
+        """Let the process die or be paused now and then."""
         world, plan = self.world, self.world.plan
         if world.faulty and self.asleep_until <= world.clock.now:
             if plan.crash and world.chance() < plan.crash:
@@ -220,14 +220,14 @@ class SimulatedWorker:
                 self.sleep()
 
     def tell(self, *events: ex.Event) -> None:
-        """Something happened beside the run: wake it, if it waits for that."""
+        """Report events beside the run: wake it if it waits for them."""
         self._inbox += events
         if self._is_asleep:
             self._is_asleep = False
             self.world.begin(partial(self.resume, self._sleep))
 
     def live(self, actor: Behavior) -> Behavior:
-        """Return what an actor of this process does, until the process dies; with pauses."""
+        """Run an actor of this process until the process dies; with pauses."""
         clock = self.world.clock
         if self.is_gone():
             return
@@ -256,7 +256,7 @@ class SimulatedWorker:
         raise Died
 
     def _end(self, after: float) -> None:
-        """It is gone; its successor begins after some seconds."""
+        """End the process; its successor begins after some seconds."""
         self.alive = False
         if self.world.plan.same_host:
             self.world.dead.add(self.name)
@@ -272,7 +272,7 @@ class SimulatedWorker:
         self.world.excused.update(self.effects[hold])
 
     def _beat(self) -> Behavior:
-        """Beat, while anything is held: renew all leases in one write; stop the run when that fails."""
+        """Renew all leases in one write while any are held; stop the run if that fails."""
         world, failures = self.world, 0
         while self.desk.holds:
             if world.goes_wrong(world.plan.missed_beat):
@@ -294,7 +294,7 @@ class SimulatedWorker:
         self.beating = False
 
     def _renew(self) -> list[ex.Beat]:
-        """Nothing where the store cannot say whether the leases are still held."""
+        """Renew the leases; return nothing if the store cannot tell whether they are still held."""
         leases = [hold.lease for hold in self.desk.holds if not hold.lost]
         try:
             kept = self.store.renew(leases, LEASE)
@@ -342,7 +342,7 @@ class SimulatedWorker:
         self._end(5.0 + world.chance() * 2 * LEASE)
 
     def _hear(self, events: list[ex.Event]) -> None:
-        """Let everybody look at what the run is about to hear, as it stands then."""
+        """Let the oracles see the events that the run is about to get, in the current state."""
         if self.oracles:
             self._watch_deadline(self.world.clock.now)
         for oracle in self.oracles:
@@ -404,7 +404,7 @@ class SimulatedWorker:
     def _check_claim(self, claim: Claim, request: ClaimRequest, began: Any) -> None:
         world = self.world
         if any(claim.lease.chunk == hold.lease.chunk and not hold.lost for hold in self.desk.holds):
-            raise Violation(f"{self.name} was granted chunk {claim.lease.chunk} again, which it had in its hands")
+            raise Violation(f"{self.name} was granted chunk {claim.lease.chunk} again, although it still holds it")
         if world.trace is not None:
             given = f"chunk {claim.lease.chunk} fence {claim.lease.fence}, items {claim.lo} to {claim.hi - 1}"
             world.say(self.name, "claims", given, f"blame {claim.blame}")
@@ -441,7 +441,7 @@ class SimulatedWorker:
         return chunks
 
     def _inspect(self, question: ex.Question) -> Behavior:
-        """Ask the verifiers: how far an item must go back whose input does not hold."""
+        """Ask the verifiers how far an item must go back whose input does not hold."""
         yield self.world.chance()
         cleared: list[Item] = []
         outcomes: list[Outcome] = []
@@ -458,7 +458,7 @@ class SimulatedWorker:
     # -- settling and committing --------------------------------------------------------------------------------
 
     def _write_group(self, group: Sequence[ex.Written]) -> Generator[float, None, list[Receipt]]:
-        """Everything that is finished, in one write; each chunk with its own guard."""
+        """Write everything that is finished in one write; each chunk has its own guard."""
         for written in group:
             self._check_written(written)
         receipts = yield from self._write([self._lingering(written) for written in group])
@@ -471,7 +471,7 @@ class SimulatedWorker:
         return receipts
 
     def _lingering(self, written: ex.Written) -> Commit:
-        """Return the commit; now and then one that does not give a finished chunk back yet: that comes later."""
+        """Return the commit; now and then one that does not release a finished chunk yet: the release comes later."""
         world, commit, hold = self.world, written.commit, written.hold
         if not commit.release or not written.settled.counts.settled or not world.goes_wrong(world.plan.lingers):
             return commit
@@ -483,12 +483,13 @@ class SimulatedWorker:
         return kept
 
     def _release_late(self, release: Commit) -> None:
-        """Give a chunk back after a while, whatever became of the process."""
+        """Release a chunk after a while, even if the process is gone."""
         late = CommitConnection(self.world, self.world.store)
         self.world.begin(lambda: late.deliver("late", [release]), (0.5 + self.world.chance()) * LEASE)
 
     def _check_written(self, written: ex.Written) -> None:
-        """Waits are kept; who is condemned was tried often enough; who is on trial is known."""
+        """Check that waits are kept, that a condemned item was tried often enough, and that the item on trial is
+        known."""
         hold, now = written.hold, self.desk.now
         for oracle in self.oracles:
             oracle.writes(written)
@@ -501,14 +502,14 @@ class SimulatedWorker:
                 check_condemned(self.world, outcome.item, hold.lease.fence)
 
     def _are_durable(self, written: ex.Written) -> None:
-        """What was committed is told, and nobody in the chunk is on trial any more."""
+        """Note what was committed; no item of the chunk is on trial any more."""
         hold = written.hold
         told = {effect_of(outcome.item) for outcome in hold.in_write}
         self.effects[hold] = [effect for effect in self.effects[hold] if effect not in told]
         end_trials(self.world, hold.claim)
 
     def _write(self, commits: list[Any]) -> Generator[float, None, list[Receipt]]:
-        """Write, and after a lost reply look every commit up; what did not land is sent again as it is."""
+        """Write, and after a lost reply look up every commit; those that did not land are sent again unchanged."""
         sending = Sending(commits)
         while sending.left:
             receipts = yield from self.connection.send(self.name, sending.left)
@@ -522,15 +523,15 @@ class SimulatedWorker:
         return receipts
 
     def _leave(self, effect: ex.Leave) -> None:
-        """A chunk was given back, or is dropped because somebody else has it, or may have: without a reason that must
-        not happen."""
+        """Note that a chunk was released, or is dropped because another process has or may have it: without a reason
+        that must not happen."""
         hold = effect.hold
         if effect.why:
             self.world.say(self.name, f"drops chunk {hold.lease.chunk}: {effect.why}")
             self.world.counts["leases lost"] += 1
             if not self.is_shaken and not self.world.is_seized(hold.claim):
                 raise Violation(
-                    f"{self.name} lost chunk {hold.lease.chunk} ({effect.why}), though nothing had happened"
+                    f"{self.name} lost chunk {hold.lease.chunk} ({effect.why}), although nothing had happened"
                 )
         if effect.why or (self.desk.orders.at_once and self.world.plan.processes):
             self._excuse(hold)

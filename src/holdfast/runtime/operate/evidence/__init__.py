@@ -1,8 +1,8 @@
-"""Evidence of a batch in one archive, for whoever was not there: the journal, the seal, the items, the definition.
+"""Evidence of a batch in one archive, for a third party: the journal, the seal, the items, the definition.
 
-Whoever gets it needs neither Holdfast nor the store: `check.py` in the archive is plain Python. Payloads and outputs
-are not in it, and neither are the salts of their digests: it shows that each is accounted for, and tells nothing of
-what they were.
+Checking it needs neither Holdfast nor the store: `check.py` in the archive is plain Python. The archive contains
+neither payloads and outputs nor the salts of their digests: it shows that each is accounted for, but reveals nothing of
+their content.
 """
 
 import hashlib
@@ -32,19 +32,19 @@ Evidence of a batch, made by Holdfast.
 
     python check.py THIS_FILE.zip     checks it; needs nothing but Python
 
-MANIFEST.json        what this is, and the SHA-256 of every file in it
+MANIFEST.json        facts about this archive, and the SHA-256 of every file in it
 journal.jsonl        every entry of the batch's chain and of the chains of its chunks, as stored and readable
 chunks.jsonl         where each chain ends
-items.jsonl          what has become of every item, with digests of its payload and outputs
+items.jsonl          the state of every item, with digests of its payload and outputs
 definition.json      the stages: schemas and sinks, and the fingerprint of their code
-reconciliation.json  what was expected, recorded and observed
-seal.json            what the seal says, where the batch is sealed
+reconciliation.json  the reconciliation: expected, recorded and observed
+seal.json            the seal, if the batch is sealed
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSummary(Plain):
-    """What was written."""
+    """The archive that was written."""
 
     path: str
     batch: str
@@ -52,15 +52,15 @@ class EvidenceSummary(Plain):
     entries: int
     is_sealed: bool
     is_quiet: bool
-    """Nobody worked on the batch while it was written."""
+    """No worker committed to the batch while it was written."""
     head: str
-    """One digest over all that the archive says, as `check.py` prints it: keep it elsewhere."""
+    """One digest over the whole content of the archive, as `check.py` prints it: keep it in another place."""
 
 
 def write(
     store: Store, batch: Batch, path: Path, reconciliation: dict[str, Any], *, made_by: str = "holdfast"
 ) -> EvidenceSummary:
-    """Write the archive, whole or not at all; of a batch at work, with the items that it had when it was read."""
+    """Write the archive, whole or not at all; of a running batch, with the items that it had at the start."""
     chunks = [chunk for chunk in store.chunks(batch.id) if chunk.lo < batch.admitted]
     with whole_or_absent(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         bundle = _Bundle(archive)
@@ -103,7 +103,7 @@ class _Bundle:
         return count
 
     def close(self, batch: Batch, made_by: str, *, is_quiet: bool) -> str:
-        """Write the manifest; return the head over all of it."""
+        """Write the manifest; return the head of the archive."""
         facts = {
             "format": check.FORMAT, "made_by": made_by, "made_at": datetime.now(UTC).isoformat(),
             "quiet": is_quiet, "files": self._digests,
@@ -142,7 +142,7 @@ class _ArchiveFile:
 
 
 class _SealInForce:
-    """Remembers the seal that is in force while the journal goes by."""
+    """The seal that is in force after the entries seen so far."""
 
     body: dict[str, Any] | None = None
 
@@ -154,15 +154,14 @@ class _SealInForce:
 
 
 def _entries(store: Store, batch: Batch, chunks: list[Chunk]) -> Iterator[Entry]:
-    """Yield the batch's chain, then those of its chunks, each after the one that it was cut from, up to where they
-    were."""
+    """Yield the batch's chain, then those of its chunks, parents before children, each up to the given end."""
     ends = [(chain_of_batch(batch.id), batch.seq), *sorted((int(chunk.id), chunk.seq) for chunk in chunks)]
     for chain, last in ends:
         yield from each_entry(store, chain, upto=last)
 
 
 def _items(store: Store, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Yield items with the digests of what is kept of them, read side by side with their outputs."""
+    """Yield items with the digests of their payloads and outputs; both are read side by side."""
     names = stage_names(batch)
     outputs = iter(each_output(store, batch.id))
     waiting = next(outputs, None)
@@ -192,7 +191,7 @@ def _item(item: StoredItem, names: list[str], outputs: list[dict[str, Any]]) -> 
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    """Return as stored, for the checks; and as it reads, for people."""
+    """Return an entry as it is stored, for the checks, and in readable form, for people."""
     header = journal.decode_header(entry.head)
     return {
         "chain": entry.chain, "seq": entry.seq, "head": _base64(entry.head), "body": _base64(entry.body),

@@ -1,7 +1,7 @@
-"""Whether a column can carry a cursor: its values come back from Python as they were, and in the order they were in.
+"""Columns that can carry a cursor: their values come back from Python unchanged, and in the same order.
 
-Where they do not, rows would be skipped or read for ever, and nothing would say so. Of a table, the types are asked
-for; of a query, what the driver tells about its columns is all there is.
+With other columns, rows would be skipped or read forever, without an error. For a table the types are read; for a
+query, there is only what the driver reports about its columns.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 FINE = frozenset({"mssql", "oracle"})
-"""Databases whose timestamps may be finer than a microsecond, which is as fine as Python's are."""
+"""Databases whose timestamps may be finer than a microsecond, which is the resolution of Python."""
 _MYSQL_TIMESTAMP = 7
 _MYSQL_CODES = {4: "a floating-point", 5: "a floating-point", 11: "a TIME", 16: "a BIT"}
 _MYSQL_FLAGS = {256: "an ENUM", 2048: "a SET"}
 _REAL = 700
 _PLAIN = frozenset({16, 17, 20, 21, 23, 25, 701, 1042, 1043, 1082, 1083, 1114, 1184, 1186, 1700, 2950})
-"""Types of PostgreSQL that Python has one for. Others are sent as text, and must be told what they are."""
+"""Types of PostgreSQL that have a type in Python. Others are sent as text, with their type."""
 
 
 def check_column(kind: Any, name: str, dialect: str, what: str) -> None:
@@ -40,27 +40,27 @@ def check_column(kind: Any, name: str, dialect: str, what: str) -> None:
     precision = getattr(kind, "precision", None)
     if isinstance(kind, types.DateTime) and dialect in FINE and (precision is None or precision > 6):
         raise UsageError(
-            f"{what}: {name!r} may be finer than a microsecond, which Python cannot hold: use a query that casts it "
-            "to a whole number or to text, and that as the cursor"
+            f"{what}: {name!r} may be finer than a microsecond, which Python cannot represent: use a query that casts "
+            "it to a whole number or to text, with that as the cursor"
         )
 
 
 def _refused(what: str, name: str, kind: str) -> UsageError:
     return UsageError(
-        f"{what}: {name!r} is {kind} column: the database orders it in one way and compares it with values in "
-        "another, so rows could be skipped. Use another column, or a query that casts it to DECIMAL or CHAR"
+        f"{what}: {name!r} is {kind} column: the database orders it in one way and compares it with values in another, "
+        "so rows could be skipped. Use another column, or a query that casts it to DECIMAL or CHAR"
     )
 
 
 def is_utc(kind: Any, dialect: str) -> bool:
-    """Return whether it says a moment without its zone, and always in UTC: what MySQL calls TIMESTAMP, as it is read
+    """Return whether a column holds a moment without a zone that is always UTC: MySQL's TIMESTAMP, as it is read
     here."""
     return dialect in ("mysql", "mariadb") and isinstance(kind, sqlalchemy().types.TIMESTAMP)
 
 
 def exact_types(connection: "Connection", told: Any, order: tuple[str, ...], what: str) -> dict[str, Any]:
-    """Return the types of the columns that order a query, as far as they must be known; refuses what cannot carry a
-    cursor."""
+    """Return the types of the columns that order a query, as far as they are needed; refuses columns that cannot carry
+    a cursor."""
     described = {each[0]: (each[1], at) for at, each in enumerate(told.description or ())}
     found = {}
     for name in order:
@@ -89,7 +89,7 @@ def _mysql(code: Any, flags: int, name: str, what: str) -> Any:
 
 
 def _flags(told: Any, at: int) -> int:
-    """Return what a driver of MySQL tells besides: whether a text is one of an ENUM or a SET."""
+    """Return the column flags of a MySQL driver: they tell whether a text is an ENUM or a SET."""
     flags = getattr(told, "description_flags", None)
     if flags is None:
         fields = getattr(getattr(told, "_result", None), "fields", None)
@@ -98,8 +98,7 @@ def _flags(told: Any, at: int) -> int:
 
 
 def named(name: str) -> Any:
-    """Return a type by the name that PostgreSQL knows it by. Its values are sent as such: a citext is compared as
-    one."""
+    """Return a type by its name in PostgreSQL. Its values are sent with that type: a citext is compared as citext."""
     sa = sqlalchemy()
 
     class Named(sa.types.UserDefinedType):  # type: ignore[misc, name-defined]
@@ -117,23 +116,23 @@ def named(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class QueryShape:
-    """What is read of a table or a query."""
+    """The columns and the order of a table or a query."""
 
     origin: Any
-    """What stands after FROM."""
+    """The FROM clause."""
     names: tuple[str, ...]
     """The columns of a row as the user gets it."""
     shown: tuple[Any, ...]
     order: tuple[Any, ...]
     """The cursor column and then those of the key, as they are compared."""
     key: tuple[str, ...]
-    """The key columns that stand behind the cursor: the tiebreaker."""
+    """The key columns that follow the cursor: the tiebreaker."""
     may_be_null: bool
     """Whether the cursor column may hold NULL."""
     null_keys: tuple[Any, ...] = ()
     """Key columns that may hold NULL."""
     in_utc: bool = False
-    """Whether the cursor is a moment that tells no zone, and is UTC even so."""
+    """Whether the cursor is a moment without a zone that is always UTC."""
 
 
 def shape_of_table(connection: "Connection", name: str, schema: str | None, *, cursor: str, key: Sequence[str],
@@ -165,7 +164,7 @@ def shape_of_table(connection: "Connection", name: str, schema: str | None, *, c
 
 def shape_of_query(connection: "Connection", statement: str, params: dict[str, Any], *, cursor: str, key: Sequence[str],
              what: str) -> QueryShape:  # fmt: skip
-    """Return the shape of a query: its columns as the database names them, of types that only their values show."""
+    """Return the shape of a query: its columns as the database names them; only their values show their types."""
     sa = sqlalchemy()
     text = sa.text(f"SELECT * FROM ({statement}\n) AS q WHERE 1 = 0")  # noqa: S608 - it is the user's own statement
     asked = connection.execute(text, params)
@@ -186,7 +185,8 @@ def shape_of_query(connection: "Connection", statement: str, params: dict[str, A
 
 
 def _as_stored(column: Any, dialect: str) -> Any:
-    """SQLite keeps dates as text and compares that text: a cursor is taken as it is stored, digit by digit."""
+    """Return the column as it is compared: SQLite stores dates as text and compares that text, so a cursor is taken
+    exactly as it is stored."""
     sa = sqlalchemy()
     return sa.type_coerce(column, sa.types.NULLTYPE) if dialect == "sqlite" else column
 
@@ -200,7 +200,7 @@ def _check_names(wanted: Sequence[str], known: dict[str, Any], what: str) -> Non
 
 def _check_unique(inspector: Any, name: str, schema: str | None, cursor: str, key: tuple[str, ...],
                   primary: tuple[str, ...], what: str) -> None:  # fmt: skip
-    """Rows that share the cursor must be told apart, or one of them is skipped at the border of a page."""
+    """Refuse rows that share the cursor and cannot be told apart: one could be skipped at the border of a page."""
     if not key:
         raise UsageError(f"{what} has no primary key: name columns that tell its rows apart, key=…")
     sets = [primary] if primary else []
@@ -208,6 +208,6 @@ def _check_unique(inspector: Any, name: str, schema: str | None, cursor: str, ke
     sets += [tuple(each["column_names"]) for each in inspector.get_indexes(name, schema=schema) if each["unique"]]
     if sets and not any(set(some) <= {cursor, *key} for some in sets if None not in some):
         raise UsageError(
-            f"{what}: nothing says that {', '.join(key)} tells rows apart: name the primary key "
+            f"{what}: it is not certain that {', '.join(key)} tells rows apart: name the primary key "
             f"({', '.join(primary) or 'there is none'}) or columns with a unique index, key=…"
         )

@@ -1,4 +1,4 @@
-"""A database that rows are read from: its connections, its name, and its errors without secrets."""
+"""A database from which rows are read: its connections, its name, and its errors without secrets."""
 
 import re
 import threading
@@ -21,22 +21,22 @@ _NOT_THERE = (
     "no such table", "no such column", "syntax error", "ambiguous column", "unrecognized token",
     "unable to open database file",
 )  # fmt: skip
-"""What SQLite calls an operational error and will not go away by itself."""
+"""Operational errors of SQLite that are permanent."""
 _NOT_THERE_CODES = frozenset({1044, 1045, 1049, 1052, 1054, 1064, 1142, 1143, 1146})
-"""The same for MySQL: unknown names, syntax, and what this user may not do."""
+"""The same for MySQL: unknown names, syntax, and missing privileges."""
 
 
 _NOT_LET_IN = (
     "password authentication failed", "no password supplied", "no pg_hba.conf entry", "not permitted to log in",
     "authentication failed for user", "permission denied for database",
 )  # fmt: skip
-"""What PostgreSQL says while a connection is made, of which its library tells no code."""
+"""Messages of PostgreSQL while a connection is made, for which its library gives no code."""
 _NOT_LET_IN_CODES = ("28", "3D", "42501")
-"""How SQLSTATEs begin: who may not come in, a database that is not there, what this user may not do."""
+"""Prefixes of SQLSTATEs: access denied, a missing database, missing privileges."""
 
 
 class Database:
-    """Where a table or a query is read. Nothing is connected before it is needed."""
+    """The database of a table or a query. It is connected only when needed."""
 
     def __init__(self, given: "str | Engine", what: str) -> None:
         sa = sqlalchemy()
@@ -59,17 +59,18 @@ class Database:
         elif isinstance(given, sa.Engine):
             self._engine, self.url = given, given.url
         else:
-            raise UsageError(f"{what}: give the address of a database as text, or an Engine; not {type(given)}")
+            raise UsageError(f"{what}: pass the address of a database as text, or an Engine; not {type(given)}")
 
     @property
     def dialect(self) -> str:
-        """postgresql, mysql, sqlite …; a MariaDB is called mysql."""
+        """postgresql, mysql, sqlite …; MariaDB is called mysql."""
         name = self.url.get_backend_name()
         return "mysql" if name == "mariadb" else name
 
     @property
     def name(self) -> str:
-        """The name of the database, the same from every machine: neither host nor user, and of a file no folder."""
+        """The name of the database, the same from every machine: without host and user, and for a file without its
+        folder."""
         name = self.url.database
         if not name:
             return ":memory:" if self.dialect == "sqlite" else ""
@@ -77,7 +78,7 @@ class Database:
 
     @contextmanager
     def connect(self) -> "Iterator[Connection]":
-        """A connection in which every statement sees what is committed when it begins; trouble is told in our words."""
+        """Yield a connection in which every statement sees what is committed when it begins; errors are translated."""
         failed: HoldfastError | None = None
         try:
             engine = self._open()
@@ -89,10 +90,10 @@ class Database:
         except sqlalchemy().exc.SQLAlchemyError as error:
             failed = self._told(error)
         if failed is not None:
-            raise failed from None  # what it was told from may hold a password
+            raise failed from None  # the original error may contain a password
 
     def close(self) -> None:
-        """Let go of connections that were made here."""
+        """Close connections that were made here."""
         if self._engine is not None and self._owned:
             self._engine.dispose()
             self._engine = None
@@ -117,7 +118,7 @@ class Database:
         away = gone or isinstance(error, exc.OperationalError | exc.InterfaceError | exc.TimeoutError)
         code = next(iter(getattr(getattr(error, "orig", None), "args", ())), None)
         if _is_refused(getattr(error, "orig", None), text):
-            return UsageError(f"{self.what}: the database does not let us in: {text}: check user, password and name")
+            return UsageError(f"{self.what}: the database refuses access: {text}: check user, password and name")
         if away and code not in _NOT_THERE_CODES and not any(word in text for word in _NOT_THERE):
             return Transient(f"{self.what}: the database did not answer: {text}", code=UNAVAILABLE)
         if isinstance(error, exc.NoSuchTableError):
@@ -125,7 +126,7 @@ class Database:
         return UsageError(f"{self.what} cannot be read: {text}")
 
     def without_secrets(self, text: str) -> str:
-        """Return a message of a driver, in one line, without the password and without the address it was given."""
+        """Return a message of a driver, in one line, without the password and the address."""
         for secret in self._secrets():
             text = text.replace(secret, "***")
         line = " ".join(text.split())
@@ -141,7 +142,7 @@ class Database:
 
 
 def _is_refused(error: Any, text: str) -> bool:
-    """Return whether a server answered that it does not let us in: waiting does not help."""
+    """Return whether a server answered that access is denied: waiting does not help."""
     first = next(iter(getattr(error, "args", ())), None)
     state = getattr(error, "sqlstate", None) or (first.get("C") if isinstance(first, dict) else None)
     if isinstance(state, str) and state.startswith(_NOT_LET_IN_CODES):
@@ -152,7 +153,7 @@ def _is_refused(error: Any, text: str) -> bool:
 
 @contextmanager
 def _in_utc(connection: "Connection", dialect: str) -> "Iterator[None]":
-    """MySQL reads TIMESTAMP columns in the time zone of the session, where an hour may come twice: so in UTC."""
+    """Read MySQL's TIMESTAMP columns in UTC: in the time zone of the session, an hour may occur twice."""
     if dialect != "mysql":
         yield
         return
@@ -166,7 +167,7 @@ def _in_utc(connection: "Connection", dialect: str) -> "Iterator[None]":
 
 
 def sqlalchemy() -> Any:
-    """SQLAlchemy, which an extra brings."""
+    """Return SQLAlchemy, which an extra installs."""
     try:
         import sqlalchemy as found
         import sqlalchemy.exc

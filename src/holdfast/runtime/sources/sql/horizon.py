@@ -1,12 +1,12 @@
-"""What a database tells about time, and about transactions that write and are not finished.
+"""The time of a database, and its transactions that write and are not finished.
 
-PostgreSQL tells everybody which transactions hold an id, which they get with their first write, or a lock that those
-who write take before; and those who may know since when they are open; a replica knows nothing of that. MySQL and
-MariaDB tell which have changed rows or hold locks, to those with the privilege PROCESS. Where nothing is told, the
-settle window alone must be long enough.
+PostgreSQL shows to every user which transactions hold an id, which they get with their first write, or a lock that
+writers take before; to privileged users it also shows since when they are open. A replica knows nothing about that.
+MySQL and MariaDB show which transactions have changed rows or hold locks, to users with the privilege PROCESS. If a
+database shows nothing, the settle window alone must be long enough.
 
-MySQL answers from a picture that it does not renew while anybody keeps asking more often than every 0.1 s, however
-long that goes on. So our question is a transaction itself, with a word in it: a picture without that word is old.
+MySQL answers from a snapshot of its transactions that it does not renew while any client asks more often than every 0.1
+s. So the question is itself a transaction, marked with a word: a snapshot without that word is old.
 """
 
 import logging
@@ -32,31 +32,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.source")
 
 PICTURE_SECONDS = 0.12
-"""For so long nobody may have asked MySQL before it renews its picture of transactions."""
+"""How long no client may have asked MySQL before it renews its snapshot of transactions."""
 PICTURES = 5
-"""How often it is asked for a new one."""
+"""How often a new snapshot is requested."""
 
 
 class Clock(NamedTuple):
     """The time of the database."""
 
     now: float
-    """Seconds since 1970 UTC. On a replica: up to where it has what the primary committed."""
+    """Seconds since 1970 UTC. On a replica: the time up to which it has the commits of the primary."""
     offset: float
     """Seconds by which its local time is ahead of UTC."""
     other_offset: float = 0.0
-    """The same half a year ago: in summer where it is winter."""
+    """The same half a year ago: summer time if it is winter now."""
 
 
 class Writers(NamedTuple):
     """Transactions that write, or are about to, and are not finished."""
 
     oldest: float | None = None
-    """When the first of them was begun; None if there is none."""
+    """When the first one began; None if there is none."""
     hidden: int = 0
-    """How many there are of which nobody tells when they were begun."""
+    """How many there are whose beginning is not shown."""
     prepared: str = ""
-    """The names of those among them that were prepared, and wait for somebody to commit them."""
+    """The names of prepared transactions among them, which wait for a COMMIT PREPARED."""
 
 
 _NOW = {
@@ -70,8 +70,9 @@ _NOW = {
     "mysql": "SELECT UNIX_TIMESTAMP(NOW(6))",
     "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
 }
-"""A replica has all up to the last commit that it replayed; and where it has replayed all that its primary had when
-that sent its last word, up to then: else the last rows before a quiet night would wait for the morning."""
+"""A replica has everything up to the last commit that it replayed. If it has replayed everything that its primary had
+sent with its last message, it has everything up to then: otherwise the last rows before a quiet night would wait until
+the morning."""
 _OFFSET = {
     "postgresql": "extract(timezone FROM to_timestamp({at}))::float8",
     "mysql": """TIMESTAMPDIFF(SECOND, FROM_UNIXTIME({at}),
@@ -90,12 +91,12 @@ _HELD = """
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                AND l.mode IN ('RowShareLock', 'RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
                               'AccessExclusiveLock'))"""
-"""Who holds an id of a transaction, or the lock of those who write a table, or waits for that. The lock comes first:
-whoever waits for a row, or reads for long before his first one is written, has taken his value, and has no id yet."""
+"""Transactions that hold a transaction id or the lock of writers of a table, or wait for it. The lock comes first: a
+transaction that waits for a row, or reads for long before its first write, has taken its value and has no id yet."""
 _WRITERS = f"""
         SELECT extract(epoch FROM min(xact_start))::float8, count(DISTINCT id) FILTER (WHERE xact_start IS NULL),
                coalesce(string_agg(DISTINCT gid, ', '), '')
-        FROM ({_HELD}) AS held"""  # noqa: S608 - nothing in it is anybody's
+        FROM ({_HELD}) AS held"""  # noqa: S608 - contains no outside text
 _HOLDERS = f"SELECT coalesce(transactionid::text, id) FROM ({_HELD}) AS held"  # noqa: S608 - the same
 _OLDEST = {
     "postgresql": f"""
@@ -115,20 +116,22 @@ _PICTURE = """
                          AND trx_mysql_thread_id <> CONNECTION_ID() THEN trx_started END),
                SUM(trx_query LIKE '%%{word}%%')
         FROM information_schema.innodb_trx"""
-"""Who has changed rows, or holds a lock or waits for one: an UPDATE that waits for a row has taken its value."""
+"""Transactions that have changed rows, or hold a lock or wait for one: an UPDATE that waits for a row has taken its
+value."""
 _BEGUN = """
         SELECT LEAST(u, IF(CONVERT_TZ(FROM_UNIXTIME(u - 3600), '+00:00', 'SYSTEM') = t, u - 3600, u)) FROM
                (SELECT t, UNIX_TIMESTAMP(CONVERT_TZ(t, 'SYSTEM', '+00:00')) AS u FROM (SELECT %s AS t) AS s) AS r"""
-"""The picture has the server's local time, whatever the session says; where that comes twice, the first is taken."""
+"""The snapshot has the server's local time, whatever the session's zone; if a local time occurs twice, the first is
+taken."""
 
 
 def server_clock(connection: "Connection") -> Clock:
-    """Return what time it is there."""
+    """Return the time there."""
     dialect = _dialect(connection)
     if dialect not in _NOW:
         return Clock(time.time(), *(float(time.localtime(time.time() - ago).tm_gmtoff) for ago in (0, _HALF_A_YEAR)))
     there, ago = (_OFFSET[dialect].format(at=at) for at in ("t.now", f"(t.now - {_HALF_A_YEAR})"))
-    asked = f"SELECT t.now, {there}, {ago} FROM ({_NOW[dialect]} AS now) AS t"  # noqa: S608 - nothing in it is anybody's
+    asked = f"SELECT t.now, {there}, {ago} FROM ({_NOW[dialect]} AS now) AS t"  # noqa: S608 - contains no outside text
     now, *ahead = connection.exec_driver_sql(asked).one()
     return Clock(float(now), *(float(round(float(each))) for each in ahead))
 
@@ -142,7 +145,7 @@ def clock_offset(connection: "Connection", at: int) -> float:
 
 
 def writers(connection: "Connection") -> Writers | None:
-    """Return the transactions that have written; None where the database tells nothing about them."""
+    """Return the transactions that have written; None if the database shows nothing about them."""
     dialect = _dialect(connection)
     try:
         if dialect == "mysql":
@@ -161,7 +164,7 @@ def writers(connection: "Connection") -> Writers | None:
 
 
 def who_writes(connection: "Connection") -> str:
-    """Name the session that has written and has been open for the longest time; empty where nobody tells."""
+    """Name the session that has written and has been open for the longest time; empty if it is not shown."""
     asked = _OLDEST.get(_dialect(connection))
     if asked is None:
         return ""
@@ -180,16 +183,16 @@ def who_writes(connection: "Connection") -> str:
 
 @cache
 def _warn(dialect: str) -> None:
-    """Said once in a process: it concerns every look."""
+    """Log once in a process: it concerns every tick."""
     log.warning(
-        "this user is not told which transactions of the %s are not finished (PROCESS on MySQL and MariaDB): rows are "
-        "taken for final after the settle window, which must be longer than the longest transaction",
+        "this user cannot see which transactions of the %s are not finished (PROCESS on MySQL and MariaDB): rows count "
+        "as final after the settle window, which must be longer than the longest transaction",
         dialect,
     )
 
 
 def _pictured(connection: "Connection") -> Writers:
-    """Return what MySQL's picture shows, once it is one of now."""
+    """Return the writers in MySQL's snapshot, once it is a current one."""
     for turn in range(PICTURES):
         word = f"holdfast {secrets.token_hex(8)}"
         if turn:
@@ -206,10 +209,10 @@ def _pictured(connection: "Connection") -> Writers:
 
 
 def holders(connection: "Connection") -> frozenset[str] | None:
-    """Return the ids of transactions that write, by which they are known until they end; None where nobody tells.
+    """Return the ids of transactions that write, by which they are known until they end; None if they are not shown.
 
-    Not the borders of a snapshot: its upper one is that of the last transaction that *ended*, and one that began after
-    that and is not finished is beyond it.
+    The borders of a snapshot are not used: the upper one is that of the last transaction that *ended*, and an
+    unfinished transaction that began after that is beyond it.
     """
     if _dialect(connection) != "postgresql" or _is_replica(connection):
         return None
@@ -226,27 +229,27 @@ def _dialect(connection: "Connection") -> str:
 
 
 Wait = Callable[[float], bool]
-"""Waits for so many seconds; False where there is no time for that, or the run stops."""
+"""Waits for so many seconds; False if there is not enough time, or the run stops."""
 Where = Literal["utc", "local"]
 
 BEFORE = "before"
-"""The kind of a cursor that stands before every row with its value, or a larger one."""
+"""The kind of a cursor that is before every row with its value, or a larger one."""
 LOOK_SECONDS = 0.05
 PATIENCE = 30.0
-"""How long one look waits for transactions of which nobody tells when they were begun."""
+"""How long one check waits for transactions whose beginning is not shown."""
 _TEXT = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]00:?00)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """What a user said about rows that are not final."""
+    """The user's settings for rows that are not final."""
 
     seconds: float
     where: Where | None = None
-    """The time zone of a cursor that does not tell."""
+    """The time zone of a cursor without a zone."""
 
     def look(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Horizon:
-        """Return how far the rows are final; `newest` is the last row there is."""
+        """Return how far the rows are final; `newest` is the last row."""
         clock = server_clock(connection)
         style = _style_of(newest.value)
         if style is None:
@@ -258,14 +261,14 @@ class Settling:
                 return Horizon(until=None, nothing=True, why=_hidden(known, what))
         elif known is not None and known.oldest is not None and known.oldest < clock.now:
             oldest = known.oldest
-            held = f"a transaction that is open for {clock.now - oldest:,.0f} s has written rows{_by(connection)}"
+            held = f"a transaction that has been open for {clock.now - oldest:,.0f} s has written rows{_by(connection)}"
         at = math.floor(oldest - self.seconds)
         offset = min(clock.offset, clock_offset(connection, at)) if self.where == "local" else clock.offset
         bound = style(Moment(at, clock._replace(offset=offset), self.where, what))
         return Horizon(until=Cursor(BEFORE, bound), why=held, settle=self.seconds)
 
     def now_like(self, connection: "Connection", row: Cursor, what: str) -> Any:
-        """Return the time there as the cursor column writes it; None where that is not a time."""
+        """Return the time there in the format of the cursor column; None if that is not a time."""
         style = _style_of(row.value)
         if style is None:
             return None
@@ -273,8 +276,7 @@ class Settling:
         return style(Moment(math.floor(clock.now), clock, self.where, what))
 
     def set_back(self, connection: "Connection", after: Cursor, what: str) -> str:
-        """Return what to say where the cursor stands after the time it is there: rows that are written now stand behind
-        it."""
+        """Return a warning if the cursor is ahead of the time there: rows that are written now come before it."""
         style = _style_of(after.value)
         if style is None:
             return ""
@@ -283,13 +285,13 @@ class Settling:
         if not after.value > now:
             return ""
         return (
-            f"{what}: its cursor stands at {after.value}, and in the database it is {now}: its clock was set back, or "
-            "it is a replica that is behind. Rows that are written now are passed over: when it is right again, set "
-            "the cursor back with holdfast cursor reset --to-cursor"
+            f"{what}: its cursor is at {after.value}, but the time in the database is {now}: its clock was set back, "
+            "or it is a replica that is behind. Rows that are written now are skipped: when the clock is right again, "
+            "move the cursor back with holdfast cursor reset --to-cursor"
         )
 
     def _observe(self, connection: "Connection", newest: Cursor, wait: Wait, what: str) -> Horizon:
-        """Return a cursor that is no time: what is there now is final after a while."""
+        """Return the horizon for a cursor that is not a time: present rows are final after a while."""
         if self.seconds and not wait(self.seconds):
             return Horizon(until=None, nothing=True, why=f"it takes {self.seconds:g} s until rows are final")
         if not self._outwaited(connection, wait):
@@ -298,7 +300,7 @@ class Settling:
         return Horizon(until=newest)
 
     def _outwaited(self, connection: "Connection", wait: Wait) -> bool:
-        """Wait for the transactions that have written up to now; whether all of them are finished."""
+        """Wait for the transactions that have written up to now; return whether all are finished."""
         left = holders(connection)
         began, waited = server_clock(connection).now, 0.0
         while True:
@@ -314,7 +316,7 @@ class Settling:
 
 
 def _by(connection: "Connection") -> str:
-    """Return who holds rows back, where the database tells it."""
+    """Return which session holds rows back, if the database shows it."""
     who = who_writes(connection)
     return f" ({who})" if who else ""
 
@@ -322,17 +324,17 @@ def _by(connection: "Connection") -> str:
 def _hidden(known: Writers, what: str) -> str:
     if known.prepared:
         return (
-            f"{what}: transactions were prepared and are not finished ({known.prepared}): their end is waited for; "
+            f"{what}: transactions were prepared and are not finished ({known.prepared}): waiting for their end; "
             "COMMIT PREPARED or ROLLBACK PREPARED ends one"
         )
     return (
-        f"{what}: {known.hidden} transactions may have written rows and are not finished; since when they are open is "
-        "not told to this user (PostgreSQL: GRANT pg_read_all_stats TO it), so their end is waited for"
+        f"{what}: {known.hidden} transactions may have written rows and are not finished; this user cannot see since "
+        "when they are open (PostgreSQL: GRANT pg_read_all_stats TO it), so the scan waits for their end"
     )
 
 
 class Moment(NamedTuple):
-    """A moment that shall be written as the cursor column writes it."""
+    """A moment that is to be written in the format of the cursor column."""
 
     at: float
     clock: Clock
@@ -341,7 +343,7 @@ class Moment(NamedTuple):
 
 
 def _style_of(value: Any) -> Callable[[Moment], Any] | None:
-    """Return how a moment is written in the cursor column; None where the cursor is no time."""
+    """Return how a moment is written in the cursor column; None if the cursor is not a time."""
     if isinstance(value, datetime):
         return _naive if value.tzinfo is None else _aware
     if isinstance(value, date):
@@ -358,19 +360,19 @@ def _aware(moment: Moment) -> datetime:
 
 
 def _naive(moment: Moment) -> datetime:
-    """Read a time without a zone, which is UTC or the database's own: where these differ, only the user knows."""
+    """Return a time without a zone, which is UTC or the database's own: if these differ, only the user knows."""
     offset = moment.clock.offset
     ahead = offset if offset else moment.clock.other_offset
     if moment.where is None and ahead:
         raise UsageError(
             f"{moment.what}: its cursor has no time zone, and the database is {ahead / 3600:+g} h from UTC"
             f"{'' if offset else ' in the other half of the year'}: pass "
-            'clock="utc" or clock="local", whichever those who write it use'
+            'clock="utc" or clock="local", as the programs that write it do'
         )
     utc = datetime.fromtimestamp(moment.at, UTC).replace(tzinfo=None)
     return utc + timedelta(seconds=offset) if moment.where == "local" else utc
 
 
 def _day(moment: Moment) -> date:
-    """Return the last day that is final: one is when it is over."""
+    """Return the last day that is final: a day is final when it is over."""
     return _naive(moment).date()

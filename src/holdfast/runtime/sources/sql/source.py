@@ -1,7 +1,8 @@
-"""What comes after a row, as SQL that every database answers from its index on (cursor, key).
+"""Tables and queries in pages by cursor and key; the rows after a row, as SQL that every database answers from its
+index on (cursor, key).
 
-PostgreSQL and SQLite walk the index for a comparison of row values. MySQL and MariaDB do not: there the same is spelled
-out column by column, with a bound on the first column in front that the index can be entered by.
+PostgreSQL and SQLite use the index for a comparison of row values. MySQL and MariaDB do not: there the same is spelled
+out column by column, preceded by a bound on the first column through which the index can be entered.
 """
 
 import re
@@ -32,12 +33,12 @@ ROW_VALUES = frozenset({"postgresql", "sqlite", "cockroachdb"})
 
 
 def rows_after(columns: Sequence[Any], values: Sequence[Any], dialect: str) -> Any:
-    """Return rows that come after these values in the order of the columns."""
+    """Return the condition for rows that come after these values in the order of the columns."""
     return _beyond(columns, values, dialect, more=True)
 
 
 def rows_until(columns: Sequence[Any], values: Sequence[Any], dialect: str) -> Any:
-    """Return rows that come before these values, or have them."""
+    """Return the condition for rows that come before these values, or have them."""
     return _beyond(columns, values, dialect, more=False)
 
 
@@ -53,7 +54,7 @@ def _beyond(columns: Sequence[Any], values: Sequence[Any], dialect: str, *, more
 
 
 def spelled_out(columns: Sequence[Any], values: Sequence[Any], *, more: bool) -> Any:
-    """(a, b) > (x, y) as a > x OR (a = x AND b > y); the last column of `<=` takes the row itself in."""
+    """Return (a, b) > (x, y) as a > x OR (a = x AND b > y); the last column of `<=` includes the row itself."""
     sa = sqlalchemy()
     cases = []
     for at, (column, value) in enumerate(zip(columns, values, strict=True)):
@@ -65,18 +66,18 @@ def spelled_out(columns: Sequence[Any], values: Sequence[Any], *, more: bool) ->
 
 
 def _type(column: Any) -> Any:
-    """Return the type a value is sent with: the column's, unless nothing is known about that."""
+    """Return the type with which a value is sent: that of the column, unless it is unknown."""
     return None if isinstance(column.type, sqlalchemy().types.NullType) else column.type
 
 
 Nulls = Literal["refuse", "skip", "first"]
 KIND = "column+key"
 PAGE = 1_000
-"""Rows that are read at a time, unless the source says otherwise."""
+"""Rows that are read at a time, unless the source defines another number."""
 
 
 class SqlPage:
-    """Some rows, each with its place in the order."""
+    """Some rows, each with its position in the order."""
 
     def __init__(self, rows: list[dict[str, Any]], places: list[tuple[Any, ...]], key: tuple[str, ...]) -> None:
         self.rows, self.places, self._key = rows, places, key
@@ -86,16 +87,16 @@ class SqlPage:
 
 
 class SqlSource:
-    """What tables and queries have in common. Sub-classes say how they are called and which columns they have."""
+    """The base of tables and queries. Subclasses define their names and their columns."""
 
     def __init__(self, database: "str | Engine", what: str, *, cursor: str, key: Any, nulls: Nulls, lateness: Duration,
                  clock: Where | None, page: int, unsafe_cursor: bool) -> None:  # fmt: skip
         if nulls not in ("refuse", "skip", "first"):
             raise UsageError(f'{what}: nulls={nulls!r}: pass "refuse", "skip" or "first"')
         if clock not in (None, "utc", "local"):
-            raise UsageError(f'{what}: clock={clock!r}: pass "utc" or "local", or nothing')
+            raise UsageError(f'{what}: clock={clock!r}: pass "utc" or "local", or leave it out')
         if type(page) is not int or page < 1:
-            raise UsageError(f"{what}: page={page!r}: a whole number of rows, 1 or more")
+            raise UsageError(f"{what}: page={page!r}: pass a whole number of rows, 1 or more")
         if not isinstance(cursor, str) or not cursor:
             raise UsageError(f"{what}: cursor={cursor!r}: name the column that grows with every change")
         self.what = what
@@ -155,8 +156,8 @@ class SqlSource:
         """Return how far rows can be delivered so that none appears behind them later."""
         if self.nulls == "first":
             raise UsageError(
-                f"{self.what}: rows without a cursor come first, so new ones of them are never found by a scan that "
-                'follows: pass nulls="skip", they come once they have a value; or give every row one'
+                f"{self.what}: rows without a cursor come first, so a scan that follows would never find new ones: "
+                'pass nulls="skip", and they come once they have a value; or give every row a value'
             )
         if self.unsafe_cursor:
             return Horizon()
@@ -222,18 +223,18 @@ class SqlSource:
         if held < before["rows"]:
             among = " among those it had" if now["rows"] >= before["rows"] else ""
             return Since(
-                f"it has {many(held, 'row')}{among}, and had {before['rows']:,}: rows were deleted, or replaced"
+                f"it has {many(held, 'row')}{among}, but had {before['rows']:,}: rows were deleted or replaced"
             )
         return Since(more=max(0, now["rows"] - max(before["rows"], handled)))
 
     def _identity(self, connection: "Connection", shape: QueryShape) -> dict[str, Any]:
-        """Return how many rows there are, and the last of them."""
+        """Return how many rows there are, and the last one."""
         newest = self._newest(connection)
         last = None if newest is None else cursors.to_plain(newest)
         return {"rows": self._count(connection, shape) + self._nulls(connection, shape), "last": last}
 
     def _nulls(self, connection: "Connection", shape: QueryShape) -> int:
-        """Return rows without a cursor that are delivered."""
+        """Return how many delivered rows have no cursor."""
         if self.nulls != "first" or not shape.may_be_null:
             return 0
         sa = sqlalchemy()
@@ -241,15 +242,15 @@ class SqlSource:
         return int(connection.execute(asked.where(shape.order[0].is_(None))).scalar_one())
 
     def _count(self, connection: "Connection", shape: QueryShape, until: Cursor | None = None) -> int:
-        """Return how many rows have a cursor, up to one and with it."""
+        """Return how many rows have a cursor, up to and including one."""
         sa, values = sqlalchemy(), self._values(shape)
         if until is not None:
             values = values.where(rows_until(shape.order, self._place(until), self.database.dialect))
         return connection.execute(sa.select(sa.func.count()).select_from(values.subquery())).scalar() or 0
 
     def _borders(self, connection: "Connection", shape: QueryShape, widths: Sequence[int]) -> Iterator[Cursor]:
-        """Yield the last row of each range. From one to the next, so that the index is walked once however many there
-        are."""
+        """Yield the last row of each partition. Each search starts at the previous border, so that the index is walked
+        once."""
         values = self._values(shape).order_by(*shape.order)
         found: Any = None
         for rows in widths:
@@ -258,7 +259,7 @@ class SqlSource:
                 rest = values.where(rows_after(shape.order, tuple(found), self.database.dialect))
             found = connection.execute(rest.offset(rows - 1).limit(1)).first()
             if found is None:
-                return  # rows went while we looked: the last range has the rest
+                return  # rows were deleted meanwhile: the last partition has the rest
             yield _cursor(tuple(found), shape.key)
 
     # -- statements ---------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ class SqlSource:
         return self._shape
 
     def _refuse_nulls(self, connection: "Connection", shape: QueryShape) -> None:
-        """NULL compares with nothing: rows without a cursor or a key would be passed over without a word."""
+        """Refuse NULL, which compares with nothing: rows without a cursor or a key would be skipped silently."""
         sa = sqlalchemy()
         bad = [(column, column.name, "key") for column in shape.null_keys]
         if shape.may_be_null and self.nulls == "refuse":
@@ -292,8 +293,8 @@ class SqlSource:
                 count = connection.execute(asked.where(column.is_(None))).scalar_one()
                 then = 'pass nulls="skip" or nulls="first"' if role == "cursor" else "name other key columns, key=…"
                 raise UsageError(
-                    f"{self.what}: {many(count, 'row')} without a value in the {role} column {name!r}, so that nobody "
-                    f"knows where to read on: give every row one, or {then}"
+                    f"{self.what}: {many(count, 'row')} without a value in the {role} column {name!r}, so there is no "
+                    f"position to continue from: give every row a value, or {then}"
                 )
 
     def _exists(self, connection: "Connection", shape: QueryShape, condition: Any) -> bool:
@@ -346,7 +347,7 @@ class SqlSource:
         return found.where(shape.order[0].is_not(None)) if shape.may_be_null else found
 
     def _newest(self, connection: "Connection", after: Cursor | None = None) -> Cursor | None:
-        """Return the last row there is; None where there is none after a cursor."""
+        """Return the last row; None if there is none after a cursor."""
         shape = self._shaped(connection)
         last = self._after(shape, after).order_by(*[column.desc() for column in shape.order]).limit(1)
         found = connection.execute(last).first()
@@ -371,7 +372,7 @@ class SqlSource:
             for before, now in pairwise(places):
                 if before == now:
                     raise UsageError(
-                        f"{self.what}: two rows share the cursor and the key {now!r}, so one of them could be skipped: "
+                        f"{self.what}: two rows share the cursor and the key {now!r}, so one row could be skipped: "
                         "name key columns that tell every row apart, key=…"
                     )
         return SqlPage([dict(zip(shape.names, row[:width], strict=True)) for row in rows], places, shape.key)
@@ -379,9 +380,9 @@ class SqlSource:
     # -- cursors ------------------------------------------------------------------------------------------------
 
     def _place(self, at: Cursor) -> tuple[Any, ...]:
-        """Return the values that a cursor stands for."""
+        """Return the values of a cursor."""
         if at.kind != KIND:
-            raise UsageError(f"{self.what}: a cursor of the kind {at.kind!r} is none of a table: it needs {KIND!r}")
+            raise UsageError(f"{self.what}: a cursor of the kind {at.kind!r} is not one of a table: {KIND!r}")
         if self._shape is None:
             with self.database.connect() as connection:
                 self._shaped(connection)
@@ -396,8 +397,8 @@ class SqlSource:
             values = []
         if values is None or len(values) != len(shape.key):
             raise UsageError(
-                f"{self.what}: the cursor {at} has no value for each of the key columns {', '.join(shape.key)}: "
-                "without them, rows that share its value would be skipped or repeated"
+                f"{self.what}: the cursor {at} does not have a value for each of the key columns "
+                f"{', '.join(shape.key)}: without them, rows that share its value would be skipped or repeated"
             )
         return (at.value, *values)
 
@@ -407,7 +408,7 @@ def _cursor(place: tuple[Any, ...], key: tuple[str, ...]) -> Cursor:
 
 
 def _names(given: Any, what: str) -> tuple[str, ...]:
-    """Column names from one, several or none."""
+    """Return column names from one, several or none."""
     if given is None:
         return ()
     names = (given,) if isinstance(given, str) else tuple(given)
@@ -443,7 +444,7 @@ class Table(SqlSource):
         super().__init__(database, f"table {name!r}", cursor=cursor, key=key, nulls=nulls, lateness=lateness,
                          clock=clock, page=page, unsafe_cursor=unsafe_cursor)  # fmt: skip
         if not (where is None or isinstance(where, str | Mapping)):
-            raise UsageError(f"{self.what}: where={where!r}: write SQL, or a dictionary of columns and values")
+            raise UsageError(f"{self.what}: where={where!r}: pass SQL, or a dictionary of columns and values")
         self.name = name
         self.schema = schema
         self.where = where
@@ -484,7 +485,7 @@ class Table(SqlSource):
 
 
 _QUOTED = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*\n?|/\*.*?\*/)", re.DOTALL)
-"""What is not SQL within SQL: texts, names in quotes, and comments."""
+"""The parts of SQL that are not parsed: texts, quoted names, and comments."""
 
 
 class Query(SqlSource):
@@ -509,13 +510,13 @@ class Query(SqlSource):
                  params: Mapping[str, Any] | None = None, nulls: Nulls = "refuse", lateness: Duration = "10s",
                  clock: Where | None = None, page: int = PAGE, unsafe_cursor: bool = False) -> None:  # fmt: skip
         if not isinstance(statement, str):
-            raise UsageError(f"Query({statement!r}): give the statement as text")
+            raise UsageError(f"Query({statement!r}): pass the statement as text")
         self.statement = statement.strip().rstrip(";").rstrip()
         short = " ".join(self.statement.split())
         what = f"query {short if len(short) <= 60 else short[:59] + '…'!r}"
         words = _QUOTED.sub(lambda found: " " if found[0][:2] in ("--", "/*") else "''", self.statement)
         if not re.match(r"(?i)(select|with|values)\b", words.lstrip("( \n\t")) or ";" in words:
-            raise UsageError(f"{what}: give one SELECT: what is read is never changed")
+            raise UsageError(f"{what}: pass one SELECT statement; a source only reads")
         super().__init__(database, what, cursor=cursor, key=key, nulls=nulls, lateness=lateness, clock=clock, page=page,
                          unsafe_cursor=unsafe_cursor)  # fmt: skip
         self.params = dict(params) if params is not None else {}
@@ -539,11 +540,11 @@ class Query(SqlSource):
 
 
 def normalised(statement: str) -> str:
-    """Return the statement without what does not matter: blanks and line ends outside of quotes and comments."""
+    """Return the statement without irrelevant differences: spaces and line ends outside of quotes and comments."""
     parts = _QUOTED.split(statement.strip().rstrip(";"))
     return "".join(part if at % 2 else re.sub(r"\s+", " ", part) for at, part in enumerate(parts)).strip()
 
 
 def as_text(statement: str) -> str:
-    """Return the statement as SQLAlchemy's text: a colon within quotes or a comment begins no parameter."""
+    """Return the statement as SQLAlchemy's text: a colon within quotes or a comment does not begin a parameter."""
     return _QUOTED.sub(lambda quoted: re.sub(r"(?<!\\):", r"\\:", quoted[0]), statement)

@@ -1,4 +1,4 @@
--- The spine: batches, chunks, items, outputs, places and the journal.
+-- The base tables: batches, chunks, items, outputs, places and the journal.
 -- An item's id is batch << 34 | number; an output's id is that << 6 | stage. So a chunk is one range of either table.
 
 CREATE TABLE meta (
@@ -66,8 +66,8 @@ CREATE TABLE keys (
     PRIMARY KEY (batch, number)
 ) STRICT, WITHOUT ROWID;
 
--- A row only for items that left the plain way: failed, waited, were skipped, buried or went back. The others stand
--- after their last output.
+-- A row only for items that left the plain way: failed, waited, were skipped, buried or went back. The place of the
+-- others follows from their last output.
 CREATE TABLE places (
     id      INTEGER PRIMARY KEY,
     stage   INTEGER NOT NULL,

@@ -1,12 +1,12 @@
--- How a batch ends: its course, its end; how often an item was sent on its way again, and how long
--- it was deferred at its stage; and the outbox.
+-- How a batch ends: its course and its end; how often an item was requeued, and how long it was
+-- deferred at its stage; and the outbox.
 
 ALTER TABLE batches ADD COLUMN course TEXT NOT NULL DEFAULT 'open';
 ALTER TABLE batches ADD COLUMN ends_at REAL;
 ALTER TABLE places ADD COLUMN requeues INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE places ADD COLUMN deferred REAL NOT NULL DEFAULT 0;
 
--- Written with what it tells, delivered later, to each receiver from where it was.
+-- Written with the change it describes, delivered later, to each receiver from its position.
 CREATE TABLE events (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,
     batch INTEGER NOT NULL,

@@ -1,4 +1,4 @@
--- How far an item has been read that is a range of a source. An item's id is that of the table of items.
+-- How far a partition of a source has been read. The id is that of the table of items.
 
 CREATE TABLE checkpoints (
     id       INTEGER PRIMARY KEY,

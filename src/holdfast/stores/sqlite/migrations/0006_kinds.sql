@@ -1,5 +1,5 @@
--- How the items of a chunk are worked on: see Kind. Until now a batch whose one stage has a source was a scan, and the
--- rows that it had buried were told from its partitions by their keys.
+-- How the items of a chunk are worked on: see Kind. Before this version, a batch whose only stage has a source was a
+-- scan, and its buried rows were distinguished from its partitions by their keys.
 
 ALTER TABLE chunks ADD COLUMN kind TEXT NOT NULL DEFAULT 'items';
 

@@ -1,4 +1,4 @@
-"""Write docs/commands.md: every command with its arguments and options, from the code."""
+"""The generator of docs/commands.md: every command with its arguments and options, from the code."""
 
 import sys
 from collections.abc import Iterator

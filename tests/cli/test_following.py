@@ -99,3 +99,15 @@ def test_without_converge_several_parts_have_no_result(app: Path, holdfast: Comm
     holdfast("dead", "redrive", "ends", *AGREED)
     done = holdfast("run", "app.py:ends")
     assert (done.code, "2 parts, and no converge" in done.out) == (0, True)
+
+
+def test_a_follower_that_was_cancelled_is_over_and_not_at_a_dead_letter(app: Path, holdfast: Command) -> None:
+    (app / "mended").touch()
+    assert holdfast("run", "app.py:orders").code == 0
+    assert holdfast("cancel", "orders", "--yes", "--reason", "because").code == 0
+    (app / "app.py").write_text(APP.replace("[0, 1, 2, 3]", "[0, 1, 2, 3, 4]"))
+    again = holdfast("run", "app.py:orders")
+    assert again.code == 1
+    assert "over" in again.out
+    assert "the batch was cancelled: it no longer follows its source" in again.out
+    assert "dead letter" not in again.out

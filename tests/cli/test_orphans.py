@@ -108,7 +108,7 @@ def test_what_was_requeued_too_often_is_said_to_be_buried(later: World, holdfast
     assert "requeued too often" in holdfast(*RESOLVE, "requeue", "--dry-run").out
     answer = holdfast(*RESOLVE, "requeue", *said)
     assert "requeued: 0 items" in answer.out
-    assert "buried: 1, re-enqueued too often: holdfast dead list moby-dick" in answer.out
+    assert "buried: 1, requeued too often: holdfast dead list moby-dick" in answer.out
 
 
 def test_old_dead_letters_are_told_how_to_be_answered(world: World, holdfast: Command) -> None:

@@ -15,7 +15,7 @@ INSTEAD = {
     r"mend(?:s|ed)?": "fix, repair",
     r"whoever": "the one who; name the process or the person",
     r"whosoever|whatsoever": "any",
-    r"go(?:es|ing)? on(?! the\b)|went on": "continue, resume",
+    r"(?<!is )go(?:es|ing)? on(?! the\b)|went on": "continue, resume",
     r"stands?(?! (?:for|in|still)\b|-)|stood": "is, are, was",
     r"stands? for": "means, replaces",
     r"stands? in": "is in",

@@ -143,7 +143,7 @@ def type_name(value: Any) -> str | None:
 
 
 def cursor_of(text: str, keys: Sequence[str], like: Cursor, said: str | None) -> Cursor:
-    """Return the cursor for `--to-cursor V --key PK`; its type is that of a cursor of the same source."""
+    """Return the cursor for `--to-cursor V --row-key PK`; its type is that of a cursor of the same source."""
     known = type_name(like.value)
     if said is not None and known is not None and said != known:
         raise UsageError(f"--type {said}: cursors of this source are of type {known}, such as {like}")
@@ -170,10 +170,10 @@ def _tiebreaker(keys: Sequence[str], like: Cursor) -> Any:
         return {name: _alike(pairs[name], tie[name]) for name in tie}
     if isinstance(tie, list | tuple):
         if len(keys) != len(tie):
-            raise UsageError(f"--key: this source needs {len(tie)} of them, as in {like}")
+            raise UsageError(f"--row-key: this source needs {len(tie)} of them, as in {like}")
         return type(tie)(_alike(text, each) for text, each in zip(keys, tie, strict=True))
     if len(keys) != 1:
-        raise UsageError(f"--key: this source needs one, as in {like}")
+        raise UsageError(f"--row-key: this source needs one, as in {like}")
     return _alike(keys[0], tie)
 
 

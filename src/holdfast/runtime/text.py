@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """Return the text without line ends, cut at a limit."""
+    """Return the text on one line, cut to the limit."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 

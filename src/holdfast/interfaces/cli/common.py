@@ -188,7 +188,7 @@ def say_result(result: ActResult, as_json: bool) -> None:
     render.say(f"{kind}: {render.many(count, result.noun)} of {result.batch}", render.GOOD if count else "")
     if result.buried:
         render.say(
-            f"  buried: {result.buried:,}, re-enqueued too often: {command('dead list', result.batch)}", render.CARE
+            f"  buried: {result.buried:,}, requeued too often: {command('dead list', result.batch)}", render.CARE
         )
     for why, count in result.left_alone:
         render.say(f"  left alone: {count:,} ({why})", render.FAINT)

@@ -138,7 +138,7 @@ def _in_words(context: dict[str, Any]) -> str:
     who = context["owner"] if context["owner"] else "none"
     return (
         f"{context['kind']} at {context['stage']!r} without progress since {when(context['since'])}; last owner {who}, "
-        f"{render.many(context['attempts'], 'attempt')}, ${context['usd']} spent at this stage, re-enqueued "
+        f"{render.many(context['attempts'], 'attempt')}, ${context['usd']} spent at this stage, requeued "
         f"{context['requeues']} times; last error {error}"
     )
 

@@ -146,8 +146,9 @@ class Ledger:
 
     def see(self, look: Callable[[], Sequence[Chunk]], *, is_last: bool = False,
             read_pending: Callable[[Sequence[Chunk]], PendingByStage] | None = None) -> None:  # fmt: skip
-        """Take in the batch as the store has it: what neither was there before nor is the work of this run is the work
-        of others. Nothing is taken in if this run wrote meanwhile: what it wrote would be taken for theirs."""
+        """Take over the batch as the store has it: everything that was neither there before nor done by this run was
+        done by other processes. Nothing is taken over if this run wrote meanwhile, because its own write would be
+        counted as theirs."""
         ended = self._ended
         chunks = look()
         whole = Counts()

@@ -95,7 +95,7 @@ class CursorAudit:
         )
         up_to = f"up to the cursors of {self.batch}"
         if handled == held:
-            said = [f"All {many(held, 'row')} {up_to} were delivered"]
+            said = [f"All {held:,} rows {up_to} were delivered" if held != 1 else f"The one row {up_to} was delivered"]
         else:
             said = [f"{handled:,} of {many(held, 'row')} {up_to} were delivered"]
             said += [f"{many(missing, 'row')} never {'was' if missing == 1 else 'were'}"] if missing else []

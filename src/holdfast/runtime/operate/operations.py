@@ -365,9 +365,9 @@ def act_on(
     store: Store, batch: Batch, items: Iterable[StoredItem], decide: Decide, *, kind: str, by: Actor,
     seize: bool = False, at_end: Callable[[int], str] | None = None, shown: PreviewedItems | None = None,
 ) -> ActResult:  # fmt: skip
-    """Decide and write, group by group, so that memory stays flat and no transaction is long. Only items that were
-    `shown` are changed, if a preview was. `at_end` is told how many items changed, before anybody looks whether the
-    batch has come to its end; it returns a warning, or nothing."""
+    """Decide and write, group by group, so that memory stays flat and no transaction is long. If a preview was shown,
+    only its items (`shown`) are changed. `at_end` is called with the number of changed items, before the batch is
+    checked for its end; it returns a warning, or an empty string."""
     lifecycle.check_open(store, batch)
     decide = decide if shown is None else shown.guard(decide)
     acts = Acts(store, batch, by).carry_out(kind, map(decide, items), seize=seize)

@@ -390,8 +390,7 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
 
 
 def _completed(pipeline: "PipelineDefinition", store: Store, batch: Batch) -> Mapping[str, Mapping[str, Any]]:
-    """Return what is recorded about complete stages. That is only written for stages with hooks, so without hooks the
-    journal is not searched."""
+    """Return what is recorded about complete stages, which is only written for stages with hooks."""
     has_hooks = any(stage.hooks.after.functions for stage in pipeline.stages)
     return lifecycle.completed_stages(store, batch) if has_hooks else {}
 
@@ -522,8 +521,7 @@ def _of(some: int, of_all: int) -> str:
 
 
 def _unexplained(now: status.Status, found: Reconciliation | None, unverified: int) -> str:
-    """Return the discrepancies in words; empty if every item that came is accounted for. Fewer items than expected are
-    not a discrepancy: the batch then has an end for that."""
+    """Return the discrepancies in words. Fewer items than expected are not one: there is an end for that."""
     told = found.unexplained if found is not None and found.is_ended and not found.is_told else ()
     surplus = [f"{now.surplus:,} unexpected"] if now.surplus and found is None else []
     others = [f"{many(unverified, 'output')} could not be verified"] if unverified else []
@@ -558,26 +556,15 @@ def _this_run(run: Figures | None, rewound: int, done: int) -> ThisRun:
         return ThisRun(done, 0, 0, 0, 0, Decimal(0), 0.0)
     now = run.now
     return ThisRun(
-        run.before.done,
-        now.done,
-        now.dead,
-        now.skipped,
-        run.added,
-        canonical.to_usd(now.spent),
-        run.seconds,
-        rewound + run.rewound,
-        run.adopted,
-        run.rows,
-        run.rows_before,
-        run.letters.done_now,
-    )
+        run.before.done, now.done, now.dead, now.skipped, run.added, canonical.to_usd(now.spent), run.seconds,
+        rewound + run.rewound, run.adopted, run.rows, run.rows_before, run.letters.done_now,
+    )  # fmt: skip
 
 
 def _saved(
     store: Store, run: Figures | None, chunks: Sequence[Chunk], began_with: Sequence[Chunk], stages: int
 ) -> Saved:
-    """Return the work of earlier runs that is not done again: the exact cost of these items, or an estimate if they are
-    many."""
+    """Return the work of earlier runs that is not done again; if there are many items, its cost is an estimate."""
     if run is None or run.before.done <= 0:
         return Saved(0, Decimal(0), 0.0)
     if run.admitted <= SAVED_ITEMS and sum(chunk.seq for chunk in chunks) <= SAVED_ENTRIES:

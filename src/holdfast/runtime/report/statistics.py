@@ -258,7 +258,8 @@ def _shares(tally: NamedCounts) -> Mapping[str, Share]:
 
 
 def _counted(counter: Counter[str]) -> Mapping[str, int]:
-    return MappingProxyType(dict(counter.most_common()))
+    """Return counts by name, the most frequent first; names with the same count in alphabetical order."""
+    return MappingProxyType(dict(sorted(counter.items(), key=lambda each: (-each[1], each[0]))))
 
 
 class ItemCost:

@@ -143,7 +143,10 @@ class Follower(TickDriver):
             why = f"{item.place.code}: {item.place.reason}; correct the cause, then: {redrive}"
             return self._told(Ended.DEAD, at, at, final, why=why)
         if item.place.state is not State.PENDING or idle.why in (Barrier.CANCELLED, Barrier.UNTIL):
-            return self._told(Ended.DEAD, at, at, final, why=f"the scan is {item.place.state}: it no longer follows")
+            how = "has come to its end" if idle.why is Barrier.UNTIL else "was cancelled"
+            if item.place.state in (State.DONE, State.SKIPPED):
+                how = f"is {item.place.state}"
+            return self._told(Ended.OVER, at, at, final, why=f"the batch {how}: it no longer follows its source")
         if idle.why is Barrier.PAUSED:
             why = f"the batch is paused: run `{unpause_command(self.batch.name)}`"
             return self._told(Ended.WAITING, at, at, final, why=why)
@@ -312,7 +315,7 @@ class Following:
                 show(last)
             sum_ = replace(last, rows=sum_.rows + last.rows, dead=sum_.dead + last.dead,
                            redriven=sum_.redriven + last.redriven)  # fmt: skip
-            if last.ended is Ended.DEAD:
+            if last.ended in (Ended.DEAD, Ended.OVER):
                 return sum_
             if control.drains() or not control.wait(self._pause(last, poll)):
                 return sum_ if last.again else replace(sum_, ended=_end(control))

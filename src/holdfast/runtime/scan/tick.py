@@ -27,6 +27,7 @@ class Ended(StrEnum):
     LOST = "its lease was lost"
     FAILED = "failed"
     DEAD = "stopped at a dead letter"
+    OVER = "over"
 
 
 AGAIN = frozenset({Ended.TIME_UP, Ended.STOPPED, Ended.WAITING, Ended.LOST, Ended.FAILED})
@@ -80,7 +81,7 @@ class Tick(Plain):
     def exit_code(self) -> int:
         """1 rows were buried, or the scan stands still until a person acts; else 75 run again; else 0. A row that is
         buried is told by this tick alone, so nothing goes before it."""
-        if self.ended is Ended.DEAD or self.dead:
+        if self.ended in (Ended.DEAD, Ended.OVER) or self.dead:
             return 1
         return 75 if self.again else 0
 

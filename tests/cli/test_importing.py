@@ -220,6 +220,14 @@ def test_a_file_of_pages_continues_with_the_outputs_that_count(pages: Path, hold
     assert (answer["this_run"]["done"], answer["counts"]["done"]) == (2, 5)
 
 
+def test_a_dry_run_refuses_pages_of_a_batch_that_is_there_as_the_import_does(pages: Path, holdfast: Command) -> None:
+    args = ("import", "app.py:book", "--from-pages", "corrected/.checkpoint")
+    assert holdfast(*args, *AGREED).code == 0
+    for manner in (("--dry-run",), AGREED):
+        answer = holdfast(*args, *manner)
+        assert (answer.code, "there is nothing to rebuild" in answer.err) == (1, True), answer
+
+
 def test_a_file_of_other_pages_is_refused(pages: Path, holdfast: Command) -> None:
     file = pages / "corrected" / ".checkpoint"
     plain = json.loads(file.read_text())

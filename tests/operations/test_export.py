@@ -1,10 +1,13 @@
 """Results leave the store complete, in order, and whole or not at all."""
 
 import csv
+import errno
 import io
 import json
 import math
+import os
 import sys
+import threading
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from holdfast.core import canonical
-from holdfast.core.errors import Conflict, UsageError
+from holdfast.core.errors import Conflict, StoreError, UsageError
 from holdfast.core.model import State
 from holdfast.runtime.operate import export
 from tests.operations.world import World, done, failed
@@ -97,7 +100,7 @@ def test_an_export_that_fails_leaves_the_old_file(
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(export, "_write_lines", broken)
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(StoreError, match=r"out.jsonl could not be written: the disk is gone"):
         export.export(finished.store, finished.batch, target)
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == ["out.jsonl"]
@@ -185,3 +188,48 @@ def test_an_empty_batch_gives_an_empty_table(world: World, tmp_path: Path) -> No
 def test_targets_that_cannot_be_are_refused(finished: World, tmp_path: Path, name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         export.export(finished.store, finished.batch, tmp_path / name)
+
+
+class FullDisk(io.BytesIO):
+    """A stream that takes a header line and no more."""
+
+    def write(self, data: Any) -> int:
+        if self.tell():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_full_disk_is_told_and_the_stream_of_the_caller_stays_open(finished: World, form: export.Format) -> None:
+    stream = FullDisk()
+    with pytest.raises(StoreError, match=r"the stream could not be written: the disk is full.* free some space"):
+        export.export(finished.store, finished.batch, stream, form=form)
+    assert not stream.closed
+    assert stream.getvalue()
+
+
+def test_a_link_is_followed_and_the_permissions_of_its_file_stay(finished: World, tmp_path: Path) -> None:
+    real, link, none = tmp_path / "real.jsonl", tmp_path / "link.jsonl", tmp_path / "none.jsonl"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    none.symlink_to(tmp_path / "new.jsonl")
+    for name in (link, none):
+        export.export(finished.store, finished.batch, name)
+        assert name.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert len(real.read_text().splitlines()) == 3
+    assert (tmp_path / "new.jsonl").read_text() == real.read_text()
+
+
+def test_a_fifo_is_written_to_and_stays_one(finished: World, tmp_path: Path) -> None:
+    fifo, read = tmp_path / "out.csv", list[bytes]()
+    os.mkfifo(fifo)
+    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
+    reader.start()
+    export.export(finished.store, finished.batch, fifo)
+    reader.join(10)
+    assert fifo.is_fifo()
+    assert len(read[0].splitlines()) > 3
+    with pytest.raises(UsageError, match="cannot be written to a stream"):
+        export.export(finished.store, finished.batch, fifo, form="parquet")

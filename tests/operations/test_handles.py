@@ -1,11 +1,14 @@
 """`hf.open`: everything that the command can do, from Python."""
 
 import json
+import math
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 import holdfast as hf
 
@@ -94,6 +97,22 @@ def test_items_are_read_by_state_and_stage(store: hf.StoreHandle) -> None:
         batch.items(stage="rite")
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 23, "9" * 5_000, "-1", "\u0661"])
+def test_a_number_that_is_none_is_not_found(store: hf.StoreHandle, number: str) -> None:
+    with pytest.raises(hf.UsageError, match="has no item"):
+        store["letters"].item(f"#{number}")
+    with pytest.raises(hf.UsageError, match="has no stage"):
+        store["letters"].items(stage=number)
+
+
+def test_a_stage_that_is_not_a_whole_number_is_not_found(store: hf.StoreHandle) -> None:
+    stages: tuple[Any, ...] = (1.5, -1, 10**30)
+    for stage in stages:
+        with pytest.raises(hf.UsageError, match="has no stage"):
+            store["letters"].items(stage=stage)
+    assert len(list(store["letters"].items(stage=0))) == 2
+
+
 def test_an_item_tells_its_story(store: hf.StoreHandle) -> None:
     item = store["letters"].item("bad-1")
     assert (item.state, item.stage, item.code, item.attempts, item.number) == ("dead", "read", "bad-1", 1, 1)
@@ -133,6 +152,32 @@ def test_dead_letters_are_redriven_discarded_and_resolved(store: hf.StoreHandle)
     assert batch.item("bad-2").state == "pending"
     with pytest.raises(hf.UsageError, match="by their keys or by a code"):
         batch.dead("a", code="b")
+
+
+class Page(BaseModel):
+    text: str = Field(alias="Text")
+    score: float | None = None
+    day: date = date(2026, 1, 2)
+
+
+def test_an_output_by_hand_is_encoded_like_that_of_a_handler(tmp_path: Path) -> None:
+    book = hf.Pipeline("book", store=tmp_path / "state.db")
+
+    @book.stage
+    def read(n: int) -> Page:
+        raise hf.Permanent("blank")
+
+    book.run([1, 2], progress=False, tolerate="100%")
+    with hf.open(book.store) as store:
+        batch = store["book"]
+        for output in (math.nan, {"Text": "x", "score": math.inf}, Page(Text="x", score=math.nan), object()):
+            with pytest.raises(hf.UsageError, match="cannot be written as JSON"):
+                batch.resolve(1, output=output, reason=WHY)
+        with pytest.raises(hf.UsageError, match="not both"):
+            batch.resolve(1, output="x", raw_output=b'"x"', reason=WHY)
+        batch.resolve(1, output=Page(Text="x"), reason=WHY)
+        batch.resolve(2, output={"text": "y", "day": date(2026, 2, 3)}, pipeline=book, reason=WHY)
+    assert [each.output.text for each in book.results()] == ["x", "y"]
 
 
 def test_a_batch_is_steered(store: hf.StoreHandle) -> None:
@@ -240,6 +285,14 @@ def test_a_plan_is_that_of_the_pipeline(store: hf.StoreHandle, tmp_path: Path) -
     letters.stage(name="read")(lambda letter: letter)
     letters.stage(name="write")(lambda letter: letter)
     assert store["letters"].plan(letters, items=["c"], on_code_change="keep").count("run") == 1
+
+
+@pytest.mark.parametrize("folder", ["", ".", "here"])
+def test_the_doctor_is_not_sent_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(hf.UsageError, match="is a directory: name the file of the store"):
+        hf.doctor(folder)
 
 
 def test_the_doctor_looks_at_a_place(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """A lost record is made again from what its outputs show: what is there is not paid for again."""
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.core.errors import Damaged, Refused, UsageError
+from holdfast.core.errors import Damaged, NotOurs, Refused, UsageError
 from holdfast.runtime import recover
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit
@@ -59,10 +61,10 @@ def spoil(path: Path) -> None:
 def rebuilt(folder: Path, calls: Calls) -> tuple[hf.Pipeline, recover.Recovery]:
     path = folder / "state.db"
     assert recover.is_damaged(path) is not None
-    moved = recover.set_aside(path)
-    assert recover.is_damaged(path) is None
     book = define(hf.Pipeline("book", store=path), calls)
-    return book, book.recover(ITEMS, by=BY, key="number", set_aside=moved)
+    found = book.recover(ITEMS, by=BY, key="number", damaged=path)
+    assert recover.is_damaged(path) is None
+    return book, found
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -218,6 +220,77 @@ def test_nothing_of_a_store_that_was_set_aside_stands_beside_the_new_one(tmp_pat
     path = tmp_path / "state.db"
     for suffix in ("", "-wal", "-shm", "-fence"):
         Path(f"{path}{suffix}").write_text(suffix)
-    moved = recover.set_aside(path)
+    with recover.set_aside(path) as moved:
+        pass
     assert [Path(name).read_text() for name in moved] == ["", "-wal", "-shm"]
     assert {file.name for file in tmp_path.iterdir()} - {Path(name).name for name in moved} == {"state.db-fence"}
+
+
+def _broken_source() -> list[dict[str, int]]:
+    raise OSError("the mount is gone")
+
+
+def _half_a_source() -> Iterator[dict[str, int]]:
+    yield from ITEMS[:6]
+    raise OSError("the mount is gone")
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("source", "key", "why"),
+    [
+        (None, "number", "has no source"),
+        (_broken_source, "number", "the mount"),
+        (_half_a_source, "number", "the mount"),
+        (lambda: ITEMS, 5, "key=5"),
+    ],
+)
+def test_a_rebuild_that_fails_puts_the_damaged_store_back(
+    folder: Path, book: hf.Pipeline, source: Any, key: Any, why: str
+) -> None:
+    path = folder / "state.db"
+    run(define(book, Calls()), ITEMS, key="number")
+    book.store.close()
+    spoil(path)
+    spoilt, there = path.read_bytes(), {file.name for file in folder.iterdir()}
+    broken = define(hf.Pipeline("book", source=source, store=path), Calls())
+    with pytest.raises((hf.HoldfastError, OSError), match=why):
+        hf.import_outputs(broken, key=key, reason="the disk died")
+    left = {file.name for file in folder.iterdir()} - {"state.db-wal", "state.db-shm"}
+    assert (path.read_bytes(), left) == (spoilt, there), "nothing is moved away, nothing is left behind"
+    again = define(hf.Pipeline("book", source=lambda: ITEMS, store=path), Calls())
+    assert hf.import_outputs(again, key="number", reason="the disk died").recovered == {"print_": 12}
+    assert run(again, key="number").is_complete
+
+
+def test_a_store_without_outputs_in_files_is_not_moved(folder: Path) -> None:
+    path = folder / "state.db"
+    book = hf.Pipeline("book", source=[1], store=path)
+    book.stage(name="read")(lambda value: value)
+    run(book)
+    book.store.close()
+    spoil(path)
+    with pytest.raises(UsageError, match="nothing to rebuild from"):
+        hf.import_outputs(book, reason="the disk died")
+    assert not list(folder.glob("*.damaged-*"))
+
+
+def test_a_file_that_was_never_a_store_is_not_moved(folder: Path) -> None:
+    path = folder / "report.csv"
+    path.write_text("n,total\n" * 200)
+    book = define(hf.Pipeline("book", source=lambda: ITEMS, store=path), Calls())
+    for dry_run in (True, False):
+        with pytest.raises(NotOurs, match=r"report\.csv does not begin like a store"):
+            hf.import_outputs(book, key="number", reason="the disk died", dry_run=dry_run)
+    assert path.read_text().startswith("n,total")
+    assert not list(folder.glob("*.damaged-*"))
+
+
+def test_a_first_page_that_is_lost_does_not_keep_a_store_from_being_rebuilt(folder: Path) -> None:
+    path = folder / "state.db"
+    book = define(hf.Pipeline("book", source=lambda: ITEMS, store=path), Calls())
+    run(book, key="number")
+    book.store.close()
+    path.write_bytes(bytes(len(path.read_bytes())))
+    assert hf.import_outputs(book, key="number", reason="the disk died").recovered == {"print_": 12}
+    assert run(book, key="number").is_complete

@@ -376,7 +376,8 @@ def test_a_record_is_rebuilt_from_the_files_under_the_same_name_and_under_anothe
     first = pipeline(calls)
     run(first, [1, 2], batch="monday")
     first.store.close()
-    set_aside(tmp_path / "state.db")
+    with set_aside(tmp_path / "state.db"):
+        pass
     again = pipeline(calls)
     assert again.recover([1, 2], by=BY, batch="monday").recovered == {"write": 2}
     assert run(again, [1, 2], batch="monday").is_complete

@@ -121,7 +121,8 @@ def test_a_note_beside_the_link_keeps_fences_growing(link: Path, real: Path, mon
 @pytest.mark.promise("C3")
 def test_a_store_that_was_set_aside_gives_no_fence_out_again(link: Path, real: Path) -> None:
     given = grant(link, 3)
-    moved = recover.set_aside(link)
+    with recover.set_aside(link) as moved:
+        pass
     assert [Path(name).parent for name in moved] == [real.parent]
     assert min(grant(link)) > max(given)
     assert link.is_symlink()

@@ -4,7 +4,9 @@ import gc
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,6 +134,36 @@ def test_no_name_at_all_is_refused(nothing: str, tmp_path: Path, monkeypatch: py
     with pytest.raises(UsageError, match="is a directory"):
         open_store(nothing)
     assert list(tmp_path.iterdir()) == []
+
+
+HOSTILE: list[Any] = ["~nobody-of-that-name/x.db", "a\0b", "\ud800.db", "sqlite:a\0b", b"s.db", 5, ":memory:",
+                      "sqlite:///:memory:"]  # fmt: skip
+
+
+@pytest.mark.parametrize("must_exist", [True, False])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_cannot_be_a_store_is_refused(
+    name: Any, must_exist: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"is not the name of a file|pass a path|write memory:"):
+        hf.open(name, must_exist=must_exist)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("must_exist", [True, False])
+@pytest.mark.parametrize("length", [300, 5_000])
+def test_a_name_that_is_too_long_is_told(length: int, must_exist: bool, tmp_path: Path) -> None:
+    with pytest.raises(hf.HoldfastError, match=r"there is no store at|File name too long"):
+        hf.open(tmp_path / ("x" * length), must_exist=must_exist)
+
+
+@pytest.mark.parametrize("url", ["sqlite://me:hunter2@host/x", "sqlite:///x?password=hunter2", "sqlite:x?a=hunter2"])
+@pytest.mark.parametrize("look", [hf.open, is_there, hf.doctor])
+def test_a_password_in_the_url_of_a_file_is_not_repeated(url: str, look: Callable[[str], object]) -> None:
+    with pytest.raises(UsageError, match="sqlite:////srv/state") as caught:
+        look(url)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_name_with_a_colon_and_the_home_of_the_user_are_paths(

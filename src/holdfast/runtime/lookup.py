@@ -1,6 +1,7 @@
 """Batches, items and stages by the names that people type; if there is none, an error that lists the existing ones."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -9,6 +10,9 @@ from holdfast.core.errors import UsageError
 from holdfast.core.limits import LISTED_NAMES, SEARCHED_NAMES
 from holdfast.core.model import Batch, ItemNo, Key, StoredItem
 from holdfast.stores.base import Store, each_item, find_item
+
+NUMBER = re.compile("[0-9]{1,18}")
+"""The number of an item or a stage, as it is typed; no store has more."""
 
 
 def batch_named(store: Store, name: str) -> Batch:
@@ -24,7 +28,7 @@ def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:
     """Return the item with that key, or `#7` for the item with that number."""
     text = canonical.key_text(name)
     number = find_item(store, batch.id, text)
-    if number is None and text.startswith("#") and text[1:].isdigit():
+    if number is None and text.startswith("#") and NUMBER.fullmatch(text[1:]):
         number = ItemNo(int(text[1:]))
     found = item_of(store, batch, number) if number is not None else None
     if found is None:
@@ -43,10 +47,8 @@ def stage_numbered(batch: Batch, which: str | int) -> int:
     names = course.stage_names(batch)
     if isinstance(which, str) and which in names:
         return names.index(which)
-    if isinstance(which, int) or which.isdigit():
-        index = int(which)
-        if 0 <= index < len(names):
-            return index
+    if NUMBER.fullmatch(str(which)) and int(which) < len(names):
+        return int(which)
     raise UsageError(f"batch {batch.name!r} has no stage {which!r}: {_instead(str(which), names, 'it has none')}")
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import UsageError
@@ -248,10 +249,10 @@ class Pipeline(PipelineDefinition):
 
     def recover(
         self, items: Iterable[Any] | None = None, *, by: Actor, batch: str | None = None, key: KeyFrom = None,
-        identity: Identity = "key", set_aside: tuple[str, ...] = (), dry_run: bool = False,
+        identity: Identity = "key", damaged: Path | None = None, dry_run: bool = False,
     ) -> Recovery:  # fmt: skip
-        """Make the record of a batch again from its output files, after the store was lost or set aside. With `dry_run`
-        it is only said what would be found."""
+        """Make the record of a batch again from its output files, after the store was lost or `damaged`: then its file
+        is set aside. With `dry_run`, return what would be found."""
         name = check_name(batch if batch is not None else self.name, "batch")
         found = self._items(items)
         if found is None:
@@ -259,11 +260,11 @@ class Pipeline(PipelineDefinition):
                 f"pipeline {self.name!r} has no source: pass the items to recover(), because outputs alone do not show "
                 "what they were made from"
             )
-        check_identity(identity, "keep")
+        check_identity(key, identity, "keep")
         key = key if key is not None else self._key
         if dry_run:
             return preview(self, found, batch=name, key=key, identity=identity)
-        return recover(self, found, by, batch=name, key=key, identity=identity, moved=set_aside)
+        return recover(self, found, by, batch=name, key=key, identity=identity, damaged=damaged)
 
     def _options(self, batch: str | None, key: KeyFrom, **said: Any) -> Options:
         """Return the checked options; the pipeline must have a stage."""

@@ -8,15 +8,17 @@ verifier that raises or hangs proves nothing about an output: the output counts,
 
 import os
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import canonical
-from holdfast.core.errors import Damaged, Permanent, Refused, SinkError, UsageError
+from holdfast.core.errors import Damaged, NotOurs, Permanent, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Change, Output, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.core.states import Transition, move
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
 
 
+HEADER = b"SQLite format 3\0"
 SHOWN = 1000
 """So many items are named in a result; the others are counted."""
 UNKNOWN = ("attempts and errors", "money, tokens and times", "outputs of stages that keep none in files")
@@ -81,23 +84,39 @@ def is_damaged(path: Path) -> str | None:
         finally:
             store.close()
     except Damaged as error:
+        _check_ours(path)
         return str(error)
     return None
 
 
-def set_aside(path: Path) -> tuple[str, ...]:
-    """Rename the files of a store, so that a new one can be made and nothing of the old one is lost. The note of its
-    fences stays, so that no fence is issued twice. A link to the store also stays, and leads to the new one."""
+def _check_ours(path: Path) -> None:
+    """Refuse a file that may never have been a store: it has content, no header of SQLite, and no note of fences."""
+    real = filesystem.behind(path)
+    with suppress(FileNotFoundError), real.open("rb") as file:
+        if file.read(len(HEADER)) not in (b"", HEADER) and not Path(f"{real}-fence").exists():
+            raise NotOurs(
+                f"{path} does not begin like a store, and is left where it is: name the store with --store; if this "
+                "was it, move it away, then import again"
+            )
+
+
+@contextmanager
+def set_aside(path: Path) -> Iterator[tuple[str, ...]]:
+    """Rename the files of a store, so that a new one can be made and nothing of the old one is lost; if that fails,
+    rename them back. The note of its fences stays, so that no fence is issued twice. A link to the store also stays,
+    and leads to the new one."""
     path = filesystem.behind(path)
     mark = datetime.now(UTC).strftime("damaged-%Y%m%dT%H%M%S.%fZ")
-    moved = []
-    for suffix in ("", "-wal", "-shm"):
-        old = Path(f"{path}{suffix}")
-        if old.exists():
-            new = Path(f"{path}.{mark}{suffix}")
-            old.rename(new)
-            moved.append(str(new))
-    return tuple(moved)
+    names = {Path(f"{path}{suffix}"): Path(f"{path}.{mark}{suffix}") for suffix in ("", "-wal", "-shm")}
+    moved = {old: old.rename(new) for old, new in names.items() if old.exists()}
+    try:
+        yield tuple(map(str, moved.values()))
+    except BaseException:
+        for old in names:
+            old.unlink(missing_ok=True)
+        for old, new in moved.items():
+            new.rename(old)
+        raise
 
 
 def recover(
@@ -108,19 +127,31 @@ def recover(
     batch: str,
     key: KeyFrom,
     identity: Identity = "key",
-    moved: tuple[str, ...] = (),
+    damaged: Path | None = None,
     store: Store | None = None,
 ) -> Recovery:
     """Admit the items of the source, and record how far each has come by its existing outputs; in the pipeline's own
-    store, unless another is passed."""
-    is_preview = store is not None
-    store, stages = store if store is not None else pipeline.store, pipeline.stages
-    if not any(stage.sink is not None for stage in stages):
+    store, unless another is passed. A damaged store is renamed first."""
+    if not any(stage.sink is not None for stage in pipeline.stages):
         raise UsageError(
             f"no stage of pipeline {pipeline.name!r} keeps its outputs in files: there is nothing to rebuild from; "
             "restore a backup, or run it again"
         )
-    _check_absent(store, batch)
+    again = partial(_rebuild, pipeline, items, by, batch=batch, key=key, identity=identity)
+    if damaged is None:
+        return again(pipeline.store if store is None else store, is_preview=store is not None)
+    with set_aside(damaged) as moved, closing(open_store(damaged)) as new:
+        found = replace(again(new), set_aside=moved)
+    pipeline.use_store(pipeline.store_name)  # what it had open is the damaged one
+    return found
+
+
+def _rebuild(
+    pipeline: "PipelineDefinition", items: Iterable[Any], by: Actor, store: Store, *, batch: str, key: KeyFrom,
+    identity: Identity, is_preview: bool = False,
+) -> Recovery:  # fmt: skip
+    stages = pipeline.stages
+    check_absent(store, batch)
     described = definition.describe(pipeline.name, stages, definition.keyed_by(key, identity), pipeline.patience)
     owned = ownership.adopt(store, pipeline.name, batch, stages) if not is_preview else ownership.Ownership()
     try:
@@ -142,7 +173,7 @@ def recover(
     return Recovery(
         batch=batch, items=fresh.admitted, recovered=dict(finder.recovered), pending=finder.pending,
         invalid=tuple(finder.invalid), invalid_count=finder.invalid_count, unverified=tuple(finder.unverified),
-        unverified_count=finder.unverified_count, set_aside=moved,
+        unverified_count=finder.unverified_count, set_aside=(),
     )  # fmt: skip
 
 
@@ -152,9 +183,7 @@ def preview(
     """Return what `recover` would find. It uses a temporary store: nothing else is written."""
     path = pipeline.store_path
     if path is None or is_damaged(path) is None:
-        there = pipeline.store_if_there()
-        if there is not None:
-            _check_absent(there, batch)
+        check_absent(pipeline.store_if_there(), batch)
     with TemporaryDirectory(prefix="holdfast-") as place:
         store = open_store(Path(place) / "state.db")
         try:
@@ -164,8 +193,9 @@ def preview(
             store.close()
 
 
-def _check_absent(store: Store, batch: str) -> None:
-    found = find_batch(store, batch)
+def check_absent(store: Store | None, batch: str) -> None:
+    """Refuse a batch that the store has already."""
+    found = None if store is None else find_batch(store, batch)
     if found is not None and found.admitted:
         raise Refused(
             f"batch {batch!r} is in the store with {found.admitted:,} items, and can be read: there is nothing to "

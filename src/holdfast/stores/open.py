@@ -28,7 +28,7 @@ store."""
 def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = False) -> Store:
     """Return the store at a path or URL; without one, at $HOLDFAST_STORE, else `.holdfast/state.db` in this
     directory."""
-    where = _named(where)
+    where = named(where)
     if not isinstance(where, str | Path):
         return where
     if is_bucket(where):
@@ -53,21 +53,21 @@ def open_store(where: "str | Path | Store | None" = None, *, must_exist: bool = 
 
 def preload(where: "str | Path | Store | None" = None) -> None:
     """Import what a store in a file needs without opening it, so that a run does not wait for imports."""
-    where = _named(where)
+    where = named(where)
     if isinstance(where, Path) or (isinstance(where, str) and (":" not in where or where.startswith("sqlite:"))):
         import holdfast.stores.sqlite  # noqa: F401 - imported for later use
 
 
 def path_of(where: "str | Path | Store | None" = None) -> Path | None:
     """Return the file of a store, existing or not; None if it is in memory, in a bucket, or already open."""
-    where = _named(where)
+    where = named(where)
     is_file = isinstance(where, str | Path) and not is_bucket(where) and _factory_of(str(where)) is None
     return _path(str(where)) if is_file else None
 
 
 def is_there(where: "str | Path | Store | None" = None) -> bool:
     """Return whether a store exists there; nothing is created."""
-    where = _named(where)
+    where = named(where)
     if not isinstance(where, str | Path):
         return True
     if is_bucket(where):
@@ -80,7 +80,7 @@ def is_there(where: "str | Path | Store | None" = None) -> bool:
 
 def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
     """Return the capabilities of a store without opening it."""
-    where = _named(where)
+    where = named(where)
     if not isinstance(where, str | Path):
         return getattr(where, "capabilities", Capabilities())  # a third-party store may predate the attribute
     if not is_bucket(where):
@@ -92,7 +92,7 @@ def capabilities_of(where: "str | Path | Store | None" = None) -> Capabilities:
 
 def is_bucket(where: "str | Path | Store | None" = None) -> bool:
     """Return whether the store is in a bucket, or in a directory that is used like one."""
-    where = _named(where)
+    where = named(where)
     return isinstance(where, str) and base.is_place(where)
 
 
@@ -155,8 +155,13 @@ def _can_be_opened(factory: Factory, where: str) -> bool:
     return True
 
 
-def _named(where: "str | Path | Store | None") -> "str | Path | Store":
-    return (os.environ.get("HOLDFAST_STORE") or DEFAULT) if where is None else where
+def named(where: "str | Path | Store | None") -> "str | Path | Store":
+    """Return the store that is meant; without one, the default."""
+    if where is None:
+        return os.environ.get("HOLDFAST_STORE") or DEFAULT
+    if not isinstance(where, str | Path) and not hasattr(where, "batches"):
+        raise UsageError(f"a {type(where).__name__} is not a store: pass a path, a URL as a text, or an open store")
+    return where
 
 
 def _path(text: str) -> Path | None:
@@ -170,21 +175,33 @@ def _path(text: str) -> Path | None:
             "a place in a bucket: s3://…, az://…, gs://…, or file:///… for a directory; or install a package that "
             "provides such stores"
         )
-    return _of_sqlite(rest) if scheme == "sqlite" and colon else Path(text).expanduser()
+    return _of_sqlite(rest) if scheme == "sqlite" and colon else _file(text)
+
+
+def _file(text: str) -> Path:
+    """Return the file of a store as a person writes it."""
+    if text == ":memory:":
+        raise UsageError("store :memory: is how SQLite names it: write memory: for a store in memory")
+    try:
+        if b"\0" in os.fsencode(text):
+            raise ValueError("it contains a NUL")
+        return Path(text).expanduser()
+    except (ValueError, RuntimeError) as error:  # RuntimeError: the home of an unknown user
+        raise UsageError(f"store {text!r} is not the name of a file: {error}; name one, such as {DEFAULT}") from None
 
 
 def _of_sqlite(rest: str) -> Path:
     """Return the file of a `sqlite:` URL, as elsewhere in Python: `sqlite:///state.db` is in this folder,
     `sqlite:////srv/state.db` is an absolute path. The first form used to mean `/state.db`: if only that file exists,
     refuse to guess."""
-    if not rest.startswith("//"):
-        return Path(rest).expanduser()
-    if not rest.startswith("///"):
+    if "?" in rest or (rest.startswith("//") and not rest.startswith("///")):  # it may contain a password
         raise UsageError(
-            f"store sqlite:{rest}: write sqlite:///{rest[2:]} for a file in this folder, or sqlite:////… for a whole "
-            "path"
+            "store sqlite:… takes no user, host or options: write sqlite:///state.db for a file in this folder, "
+            "or sqlite:////srv/state.db for a whole path"
         )
-    path, before = Path(rest[3:]).expanduser(), Path(rest[2:])
+    if not rest.startswith("//"):
+        return _file(rest)
+    path, before = _file(rest[3:]), Path(rest[2:])
     if not path.is_absolute() and filesystem.is_there(before) and not filesystem.is_there(path):
         raise Refused(
             f"store sqlite:{rest} means {path} in this folder, which does not exist; {before} exists, which it used to "

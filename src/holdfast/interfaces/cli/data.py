@@ -273,7 +273,7 @@ def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions
     if not manner.dry_run:
         check_reason(question, manner)
     if not manner.as_json:
-        _announce(file, name)
+        _announce(file, name, dry_run=manner.dry_run)
     if manner.dry_run:
         with quietly(manner):
             found = import_outputs(pipeline, batch=batch, key=key, dry_run=True)
@@ -291,17 +291,17 @@ def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions
         _tell_recovered(found, dry_run=False)
 
 
-def _announce(file: "StoreFile", batch: str) -> None:
-    path, damage = file.path, file.damage
+def _announce(file: "StoreFile", batch: str, *, dry_run: bool) -> None:
+    path, damage, will = file.path, file.damage, "would" if dry_run else "will"
     if path is None:
         return
     if damage is not None:
         render.say(damage, render.BAD)
-        render.say("It would be set aside under another name, and a new store made in its place.")
+        render.say(f"It {will} be set aside under another name, and a new store made in its place.")
     elif path.exists():
-        render.say(f"{path} can be read: batch {batch!r} would be added to it.")
+        render.say(f"{path} can be read: batch {batch!r} {will} be added to it.")
     else:
-        render.say(f"There is no store at {path}: one would be made.")
+        render.say(f"There is no store at {path}: one {will} be made.")
 
 
 def _tell_recovered(found: "Recovery", *, dry_run: bool) -> None:

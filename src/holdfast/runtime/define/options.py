@@ -110,8 +110,6 @@ class Options:
     ) -> "Options":
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= WORKERS:
             raise UsageError(f"workers={workers!r}: pass a whole number from 1 to {WORKERS:,}")
-        if not (key is None or isinstance(key, str) or callable(key)):
-            raise UsageError(f"key={key!r}: pass the name of a field, or a function of the item")
         if not (executor is None or executor in ("threads", "processes") or isinstance(executor, Executor)):
             raise UsageError(f"executor={executor!r}: pass 'threads', 'processes' or a concurrent.futures.Executor")
         if budget is not None and not isinstance(budget, Budget):
@@ -124,7 +122,7 @@ class Options:
             raise UsageError(f"allow_empty={allow_empty!r}: pass True if a source without any item is fine, or False")
         beat = heartbeat_seconds(lease, heartbeat)
         check_level(verify)
-        check_identity(identity, changed)
+        check_identity(key, identity, changed)
         check_code_change(on_code_change)
         check_signals(signals)
         limit = None if stop_beyond is None else dead_limit(stop_beyond)
@@ -197,8 +195,10 @@ def _refused(what: str, why: str) -> UsageError:
     return UsageError(f"{what} does not work with a store in a bucket: {why}. Leave it out, or use a database")
 
 
-def check_identity(identity: str, changed: str) -> None:
-    """Refuse an unknown `identity` or `changed`."""
+def check_identity(key: KeyFrom, identity: str, changed: str) -> None:
+    """Refuse a key that is neither a field nor a function, and an unknown `identity` or `changed`."""
+    if not (key is None or isinstance(key, str) or callable(key)):
+        raise UsageError(f"key={key!r}: pass the name of a field, or a function of the item")
     if identity not in ("key", "content", "new"):
         raise UsageError(f'identity={identity!r}: pass "key", "content" or "new"')
     if changed not in ("refuse", "keep", "rerun"):

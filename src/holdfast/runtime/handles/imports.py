@@ -100,6 +100,7 @@ def import_pages(
     name, place = _name(pipeline, batch), Path(file)
     check_pages(pipeline, file)
     if dry_run:
+        recover.check_absent(pipeline.store_if_there(), name)
         pipeline = copy.copy(pipeline)
         pipeline.use_store(MemoryStore())
     by = NOBODY if dry_run else Actor(name=actor_named(actor), reason=reason)
@@ -135,10 +136,9 @@ def import_outputs(
     dry_run: bool = False,
 ) -> Recovery:  # fmt: skip
     """Rebuild the record of a batch from its output files: items with valid outputs count as done. A damaged store is
-    first moved to another name."""
+    moved to another name; if the call fails, it is moved back."""
     name, found = _name(pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
     by = Actor(name=actor_named(actor), reason=reason)
-    moved = recover.set_aside(found.path) if found.path is not None and found.damage is not None else ()
-    return pipeline.recover(by=by, batch=name, key=key, set_aside=moved)
+    return pipeline.recover(by=by, batch=name, key=key, damaged=None if found.damage is None else found.path)

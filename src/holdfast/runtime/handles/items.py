@@ -1,10 +1,12 @@
 """Items of a batch, for operators: one by one, as dead letters, and as orphans."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import msgspec
+from pydantic_core import to_jsonable_python
 
 from holdfast.core import canonical
 from holdfast.core.acts import OrphanKind
@@ -216,10 +218,21 @@ def resolve(
     """Settle one dead letter by hand."""
     from holdfast.runtime.operate.operations import preview_resolve
 
+    if raw is not None and output is not None:
+        raise UsageError("pass output or raw_output, not both; nothing was changed")
     stage = None if pipeline is None else last_stage(batch, pipeline)
-    data = raw if raw is not None or output is None else canonical.encode(output)
+    data = raw if output is None else _encoded(output)
     return act(lambda: preview_resolve(store, batch, canonical.key_text(key), output=data, stage=stage),
                reason, actor, dry_run)  # fmt: skip
+
+
+def _encoded(output: Any) -> bytes:
+    """Return an output as that of a handler is encoded: a model by its fields, under their names."""
+    try:
+        plain = to_jsonable_python(output, by_alias=False, round_trip=True, inf_nan_mode="constants")
+        return json.dumps(plain, allow_nan=False).encode()
+    except ValueError as error:  # NaN and Infinity among them, which would become null
+        raise UsageError(f"the output cannot be written as JSON: {error}; nothing was changed") from None
 
 
 class FoundOrphans(Plain):

@@ -5,9 +5,10 @@ values: booleans, integers, floats, decimals, timestamps or text. A column with 
 """
 
 import csv
-import io
+import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,13 +25,15 @@ import msgspec
 
 from holdfast.core import canonical, errors
 from holdfast.core.course import stage_names
-from holdfast.core.errors import Conflict, Refused, SinkError, UsageError
+from holdfast.core.errors import Conflict, Refused, SinkError, StoreError, UsageError
 from holdfast.core.model import Batch, Key, Output, State, StoredItem
 from holdfast.core.plain import Plain
+from holdfast.core.retry import host_trouble
 from holdfast.runtime import lookup
 from holdfast.runtime.sinks import disk
 from holdfast.runtime.text import command, printable
 from holdfast.runtime.verify.inspector import OutputReader, sinks_of
+from holdfast.stores import filesystem
 from holdfast.stores.base import Store, each_item, each_output
 
 Again = Callable[[], Iterable[dict[str, Any]]]
@@ -94,17 +97,24 @@ def write_csv(stream: IO[bytes], again: Again, *, raw: bool = False) -> int:
     or a control sequence to a terminal."""
     columns = table_columns(again())
     said = _as_it_is if raw else harmless
-    text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
-    writer = csv.writer(text)
+    writer = csv.writer(_Utf8(stream))
     writer.writerow(map(said, columns))
     count = 0
     for row in map(flat, again()):
         _check_known(row, columns)
         writer.writerow([_cell(row.get(name), said) for name in columns])
         count += 1
-    text.flush()
-    text.detach()
     return count
+
+
+class _Utf8:
+    """A stream of bytes as `csv` writes to it. Unlike `io.TextIOWrapper`, it never closes the stream of a caller."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text.encode())
 
 
 def write_parquet(stream: IO[bytes], again: Again) -> int:
@@ -332,13 +342,11 @@ def export(
     chosen = form if form is not None else _format_of(target)
     if chosen == "parquet":
         pyarrow()
-    if not isinstance(target, Path):
-        if chosen == "parquet":
+        if not isinstance(target, Path) or _is_stream(_look(target)):
             raise UsageError("a Parquet file cannot be written to a stream: name a file with --out")
-        return ExportSummary(rows=_write(store, batch, target, chosen, state, raw), format=chosen, path=None)
-    with whole_or_absent(target) as stream:
+    with whole_or_absent(target) if isinstance(target, Path) else _given(target) as stream:
         count = _write(store, batch, stream, chosen, state, raw)
-    return ExportSummary(rows=count, format=chosen, path=str(target))
+    return ExportSummary(rows=count, format=chosen, path=str(target) if isinstance(target, Path) else None)
 
 
 def _write(store: Store, batch: Batch, stream: IO[bytes], chosen: Format, state: State, raw: bool) -> int:
@@ -363,7 +371,7 @@ def _write_lines(stream: IO[bytes], again: Callable[[], Iterable[dict[str, Any]]
 def _read(reader: OutputReader, item: StoredItem, output: Output) -> bytes:
     try:
         return reader.read(output)
-    except SinkError as error:
+    except (SinkError, OSError) as error:
         raise SinkError(f"item {item.key!r}: {error}") from None
 
 
@@ -378,18 +386,27 @@ def _format_of(target: Path | IO[bytes]) -> Format:
 
 @contextmanager
 def whole_or_absent(path: Path) -> Iterator[IO[bytes]]:
-    """Open a stream to a file that gets its name only when all of it is on disk."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a directory: name a file")
+    """Open a stream to a file that gets its name, or its new content, only when all of it is on disk. A link is
+    followed, and a file keeps its permissions. A FIFO or a terminal is written to directly."""
+    with _in_words(path):
+        found = _look(path)
+        if found is None or stat.S_ISREG(found.st_mode):
+            with _replacement(filesystem.behind(path), found) as stream:
+                yield stream
+        elif _is_stream(found):
+            with path.open("wb") as stream:
+                yield stream
+        else:
+            raise UsageError(f"{path} is {'a directory' if stat.S_ISDIR(found.st_mode) else 'a device'}: name a file")
+
+
+@contextmanager
+def _replacement(path: Path, before: os.stat_result | None) -> Iterator[IO[bytes]]:
     temp = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        stream = temp.open("xb")
-    except FileNotFoundError:
-        raise UsageError(f"the folder {path.parent} does not exist: create it first") from None
-    except PermissionError:
-        raise UsageError(f"this user has no permission to write to {path.parent}") from None
-    try:
-        with stream:
+        with temp.open("xb") as stream:
+            if before is not None:
+                temp.chmod(stat.S_IMODE(before.st_mode))
             yield stream
             stream.flush()
             disk.sync_handle(stream.fileno())
@@ -397,3 +414,37 @@ def whole_or_absent(path: Path) -> Iterator[IO[bytes]]:
         disk.sync_folders([path.parent])
     finally:
         temp.unlink(missing_ok=True)
+
+
+def _look(path: Path) -> os.stat_result | None:
+    """Return what is at a path, or where its links lead; None if nothing can be seen there."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _is_stream(found: os.stat_result | None) -> bool:
+    return found is not None and (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode))
+
+
+@contextmanager
+def _given(stream: IO[bytes]) -> Iterator[IO[bytes]]:
+    with _in_words(Path("the stream")):
+        yield stream
+
+
+@contextmanager
+def _in_words(place: Path) -> Iterator[None]:
+    """Turn an OSError from writing into an error that says what to do. A broken pipe passes: its reader has left."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"the folder {place.parent} does not exist: create it first") from None
+    except PermissionError:
+        raise UsageError(f"this user has no permission to write to {place}: name another file") from None
+    except OSError as error:
+        what = host_trouble(error) or f"{error.strerror or error}: name another file"
+        raise StoreError(f"{place} could not be written: {what}, then write it again") from error

@@ -335,8 +335,7 @@ def _prepare(path: Path, real: Path) -> bool:
     new, folders = True, {real.parent}
     try:
         folders |= _make_folder(path.parent)
-        if path.is_dir():
-            raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
+        filesystem.check_is_no_folder(path)
         if _size_of(Path(f"{real}-wal")) and not _size_of(real):  # SQLite would discard that log
             raise Damaged(_damaged(path, f"it is empty or missing, but its log {real}-wal is not"))
         os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -335,11 +335,11 @@ def _prepare(path: Path, real: Path) -> bool:
     new, folders = True, {real.parent}
     try:
         folders |= _make_folder(path.parent)
-        filesystem.check_is_no_folder(path)
         if _size_of(Path(f"{real}-wal")) and not _size_of(real):  # SQLite would discard that log
             raise Damaged(_damaged(path, f"it is empty or missing, but its log {real}-wal is not"))
         os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
+        filesystem.check_is_no_folder(path)
         if not os.access(real, os.R_OK | os.W_OK):
             raise UsageError(f"{path} cannot be read and written by this user: check its permissions") from None
         new = False

@@ -41,14 +41,14 @@ FOR_THE_ENGINE = {
     "Context": {"take_up", "said", "settle_up", "paid"},
     **dict.fromkeys(("Files", *SECTIONS["Sources"].split()[:4], "Table", "Query", "Objects", "Pages", "Reader"), ALL),
     "Stage": {"describe", "maker", "awaits", "breaker", "runners", "runs_there", "accumulated", "rule"},
-    "Pipeline": {"recover", "items", "store_path"},
+    "Pipeline": {"recover", "items", "store_path", "home"},
     "Budget": {"rule"},
     "Breaker": {"rule"},
     "Retry": {"policy"},
     "Segment": {"identity"},
-    "Preview": {"perform", "previewed"},
+    "Preview": {"perform", "previewed", "keys"},
     "Report": {"of"},
-    "Reconciliation": {"facts"},
+    "Reconciliation": {"facts", "basis", "is_told"},
 }
 """Members that have no underscore because other rooms of the house use them. Users do not need them."""
 MADE_BY_USERS = """

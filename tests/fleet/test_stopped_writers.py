@@ -62,7 +62,8 @@ def test_a_process_stopped_inside_a_transaction_holds_others_up_and_harms_nobody
     scene.crashed.add(waiting.pid)  # while it waits, its own leases may run out
     holder.signal(signal.SIGCONT if then == "woken" else signal.SIGKILL)
     assert holder.wait() == (0 if then == "woken" else -signal.SIGKILL), holder.err
-    assert waiting.wait() == 0, waiting.err
+    # A redrive that lands behind the last look of the other run leaves work for the next one: that says 75.
+    assert waiting.wait() in ((0, 75) if point.startswith("act.") else (0,)), waiting.err
     scene.finish()
     scene.check()
     tally(stopped_writers=1)

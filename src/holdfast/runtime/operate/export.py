@@ -334,6 +334,8 @@ def export(
     """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written unchanged, even if
     a spreadsheet takes it for a formula."""
     chosen = form if form is not None else _format_of(target)
+    if chosen not in FORMATS.values():
+        raise UsageError(f"format={chosen!r}: pass {', '.join(dict.fromkeys(FORMATS.values()))}")
     if chosen == "parquet":
         pyarrow()
         if not isinstance(target, Path) or is_stream(target):

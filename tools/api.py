@@ -41,14 +41,14 @@ FOR_THE_ENGINE = {
     "Context": {"take_up", "said", "settle_up", "paid"},
     **dict.fromkeys(("Files", *SECTIONS["Sources"].split()[:4], "Table", "Query", "Objects", "Pages", "Reader"), ALL),
     "Stage": {"describe", "maker", "awaits", "breaker", "runners", "runs_there", "accumulated", "rule"},
-    "Pipeline": {"recover", "items", "store_path"},
+    "Pipeline": {"recover", "items", "store_path", "home"},
     "Budget": {"rule"},
     "Breaker": {"rule"},
     "Retry": {"policy"},
     "Segment": {"identity"},
-    "Preview": {"perform", "previewed"},
+    "Preview": {"perform", "previewed", "keys"},
     "Report": {"of"},
-    "Reconciliation": {"facts"},
+    "Reconciliation": {"facts", "basis", "is_told"},
 }
 """Members that have no underscore because other rooms of the house use them. Users do not need them."""
 MADE_BY_USERS = """
@@ -56,9 +56,11 @@ Pipeline Retry Budget Breaker Files Skip Defer Transient Permanent Bad Cursor Sp
 Csv JsonLines Parquet Folder Table Query Objects Pages Reader
 """
 """Classes whose constructors are shown; objects of the others are given to users."""
+DATA = "The fault points: a dictionary of each name and what is true at that moment."
+"""What `testing.POINTS` is; the docstring of a dictionary describes every dictionary."""
 INTRODUCTION = """# API
 
-Every public name, made from the code by `make docs`. `import holdfast as hf`.
+Every public name, generated from the code by `make docs`. `import holdfast as hf`.
 
 Times are written as `"250ms"`, `"30s"`, `"15m"`, `"1h30m"`, `"2d"`, as a number of seconds, or as a `timedelta`.
 Money is a `Decimal`, a text, an integer or a float. A wrong argument raises `hf.UsageError` before anything happens.
@@ -171,7 +173,8 @@ def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 def _docstring(it: Any) -> tuple[str, list[tuple[str, str]]]:
     """Return a docstring as Markdown, and its arguments."""
-    text, _, below = (inspect.getdoc(it) or "").partition("\nArgs:\n")
+    said = DATA if isinstance(it, dict) else inspect.getdoc(it) or ""
+    text, _, below = said.partition("\nArgs:\n")
     arguments: list[list[str]] = []
     for line in textwrap.dedent(below).splitlines():
         if (found := ARGUMENT.match(line)) is not None:

@@ -105,8 +105,8 @@ def test_a_follower_that_was_cancelled_is_over_and_not_at_a_dead_letter(app: Pat
     (app / "mended").touch()
     assert holdfast("run", "app.py:orders").code == 0
     assert holdfast("cancel", "orders", "--yes", "--reason", "because").code == 0
-    (app / "app.py").write_text(APP.replace("[0, 1, 2, 3]", "[0, 1, 2, 3, 4]"))
-    again = holdfast("run", "app.py:orders")
+    (app / "later.py").write_text(APP.replace("[0, 1, 2, 3]", "[0, 1, 2, 3, 4]"))
+    again = holdfast("run", "later.py:orders")
     assert again.code == 1
     assert "over" in again.out
     assert "the batch was cancelled: it no longer follows its source" in again.out

@@ -43,7 +43,7 @@ def test_a_pause_is_shown_and_lifted(world: World, holdfast: Command) -> None:
     shown = holdfast("status", "moby-dick").out
     assert "paused" in shown.splitlines()[0]
     assert "holdfast unpause" in shown
-    assert holdfast("status", "moby-dick", "--json").document["course"] == "paused"
+    assert holdfast("status", "moby-dick", "--json").document["mode"] == "paused"
     lifted = holdfast("unpause", "moby-dick", "--json", *WHY).document
     assert (lifted["act"], lifted["batch"], lifted["mode"], lifted["changed"]) == (
         "unpaused",

@@ -329,9 +329,9 @@ def test_a_cursor_is_given_as_the_value_that_it_is(tmp_path: Path) -> None:
 
 def test_rows_after_the_last_are_none() -> None:
     source = Rows([1, 2, 3], page=2)
-    for after, until, found in ((9, None, []), (1, 9, [2, 3]), (0, 9, [1, 2, 3]), (2, 1, [])):
+    for after, until, found in ((9, None, []), (1, 9, [[2, 3]]), (0, 9, [[1, 2], [3]]), (2, 1, [])):
         pages = source.read(Cursor("row", after), None if until is None else Cursor("row", until))
-        assert [row for page in islice(pages, 9) for row in page.rows] == found
+        assert [page.rows for page in islice(pages, 9)] == found
 
 
 def test_a_partition_is_reset_and_settled_by_hand(store: hf.StoreHandle) -> None:

@@ -99,7 +99,7 @@ def test_a_range_that_is_dead_keeps_it_from_being_called(store: Any) -> None:
     scan, called = totals(store, rows)
     report = run(scan)
     assert (report.result, report.parts, report.exit_code) == (None, (), 1)
-    assert "converge 'add' was not called: of 2 ranges 1 dead" in report.why
+    assert "converge 'add' was not called: of 2 partitions 1 dead" in report.why
     rows[7] = "mended"
     redrive(store, find_batch(store, "totals"), BY)
     assert run(scan).result == 100
@@ -112,7 +112,7 @@ def test_a_range_that_was_given_up_is_no_success(store: Any) -> None:
     discard(store, find_batch(store, "totals"), BY)
     report = run(scan)
     assert (report.run.exit_code, report.exit_code, report.is_complete, called) == (0, 1, False, [])
-    assert "of 2 ranges 1 cancelled" in str(report)
+    assert "of 2 partitions 1 cancelled" in str(report)
     assert report.as_dict()["exit_code"] == 1
     with pytest.raises(hf.Incomplete, match="was not called"):
         report.raise_unless_complete()

@@ -195,7 +195,7 @@ class Permanent(Signal):
 
 
 class Bad(Signal):
-    """The output does not hold. A verifier returns or raises it: `return Bad("expected 2 rows, found 1")`"""
+    """The output is not valid. A verifier returns or raises it: `return Bad("expected 2 rows, found 1")`"""
 
 
 EXTRAS = {"obstore": "buckets", "httpx": "http", "pyarrow": "parquet", "SQLAlchemy": "sql"}

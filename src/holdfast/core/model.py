@@ -19,7 +19,7 @@ Key = str | int
 
 
 class State(StrEnum):
-    """The state of an item. Its position in the pipeline is separate: see `Item.stage`."""
+    """The state of an item. Its position is separate: see `ItemHandle.stage`."""
 
     PENDING = "pending"
     DONE = "done"

@@ -168,7 +168,7 @@ COUNTED = frozenset(What) - {What.UNVERIFIED}
 
 
 class Finding(Plain, Value, frozen=True, kw_only=True):
-    """One thing that does not agree: the item, the file, what is wrong with it, and what to do."""
+    """One disagreement: the item, the file, what is wrong with it, and what to do."""
 
     _tells: ClassVar[str] = "what item=key number=n stage file why remedy"
 

@@ -100,7 +100,7 @@ Target = str | Path | Callable[[Envelope], Any]
 
 
 class Undelivered(HoldfastError):
-    """A receiver did not take an event; it is delivered again later."""
+    """A receiver did not accept an event; it is delivered again later."""
 
     def __init__(self, message: str, after: float | None = None, receiver: str = "") -> None:
         super().__init__(message)

@@ -4,6 +4,8 @@ import errno
 import os
 from pathlib import Path
 
+from holdfast.core.errors import UsageError
+
 NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "9p", "ceph", "glusterfs", "lustre", "gpfs", "beegfs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.blobfuse2", "fuse.mount-s3",
@@ -54,6 +56,12 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except OSError:  # a folder that may not be entered, a name that is too long
         return False
+
+
+def check_is_no_folder(path: Path) -> None:
+    """Refuse a folder as the file of a store."""
+    if is_there(path) and path.is_dir():
+        raise UsageError(f"{path} is a directory: name the file of the store, for example {path / 'state.db'}")
 
 
 def _mounts() -> list[tuple[Path, str]]:

@@ -258,7 +258,7 @@ def orphans(
         elif not found.total:
             render.say(f"{batch if batch is not None else 'The store'}: nothing is stuck.", render.GOOD)
         else:
-            _show(found, lambda name: there[name].status().course == "paused")
+            _show(found, lambda name: there[name].status().mode == "paused")
     raise typer.Exit(1 if found.total else 0)
 
 

@@ -67,7 +67,7 @@ def demo(
         int, typer.Option("--kill-after", min=1, max=PAGES - 50, help="Kill the run when this many pages are done.")
     ] = 200,
     pace: Annotated[
-        float, typer.Option("--pace", min=0.5, max=20, help="How much the services are slowed down.")
+        float, typer.Option("--pace", metavar="FACTOR", min=0.5, max=20, help="How much the services are slowed down.")
     ] = 3.0,
     store: Annotated[
         str | None,

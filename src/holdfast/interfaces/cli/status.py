@@ -292,8 +292,8 @@ def _facts(seen: "Status", scan: "ScanOverview | None") -> list[tuple[str, str |
     if seen.blame is not None:
         rows.append(("careful", Text(render.told(str(seen.blame)), style=render.CARE)))
     if c.orphaned:
-        again = "run the batch again, or " if seen.course == "open" else ""
-        why = "left in a cancelled batch" if seen.course == "cancelled" else "no progress for long"
+        again = "run the batch again, or " if seen.mode == "open" else ""
+        why = "left in a cancelled batch" if seen.mode == "cancelled" else "no progress for long"
         rows.append(("orphaned", f"{why}: {again}see {command('orphans', seen.batch)}"))
     return rows
 
@@ -342,14 +342,14 @@ def _course(seen: "Status") -> list[tuple[str, str | Text]]:
         rows.append(("expected", f"{seen.expected:,}{short}" + (f", {-missing:,} more came" if missing < 0 else "")))
     if seen.closed_at is not None:
         rows.append(("closed", f"since {when(seen.closed_at)}: it takes no new items"))
-    if seen.course == "paused":
+    if seen.mode == "paused":
         text = f"paused by a person; to continue: {unpause_command(seen.batch)}, then run it"
-        rows.append(("course", Text(render.told(text), style=render.CARE)))
-    if seen.end is None and seen.course == "open" and seen.halted in HALTED:
-        rows.append(("course", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
-    if seen.course == "cancelled":
+        rows.append(("mode", Text(render.told(text), style=render.CARE)))
+    if seen.end is None and seen.mode == "open" and seen.halted in HALTED:
+        rows.append(("mode", Text(f"{HALTED[seen.halted]}, then run it", style=render.CARE)))
+    if seen.mode == "cancelled":
         left = f"; {render.many(seen.counts.pending, 'item')} left with {_owners(seen)}" if seen.counts.pending else ""
-        rows.append(("course", Text(f"cancelled, for good{left}", style=render.BAD)))
+        rows.append(("mode", Text(f"cancelled, for good{left}", style=render.BAD)))
     if seen.ends_at is not None:
         away = seen.ends_at - seen.at
         rows.append(("end", f"{when(seen.ends_at)}, {f'in {brief(away)}' if away > 0 else f'{brief(-away)} ago'}"))

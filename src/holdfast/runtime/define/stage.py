@@ -247,7 +247,7 @@ class Stage(Generic[Params, Made_co]):
 
     def verify(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
         """Register a verifier, `(out)` or `(out, item, ctx)`. It returns True if the output holds, else False or
-        `hf.Bad(why)`, which it may also raise. The timeout is 10 s by default."""
+        `hf.Bad(why)`, which it may also raise. The timeout is by default that of the stage, else 60 s."""
 
         def register(given: Function) -> Function:
             self.verifier = Verifier(given, self.name, timeout, self.timeout)
@@ -278,7 +278,7 @@ class Stage(Generic[Params, Made_co]):
 
     def adopt(self, function: Function | None = None, *, timeout: Duration | None = None) -> Any:
         """Register an adopter, `(item, ctx) -> out | None`. Before an item is tried again, it looks for the output of
-        an earlier attempt that was never recorded. The timeout is 10 s by default."""
+        an earlier attempt that was never recorded. The timeout is by default that of the stage, else 60 s."""
 
         def register(given: Function) -> Function:
             self.adopter = Adopter(given, self.name, timeout, self.timeout)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from holdfast.core.errors import UsageError
 from holdfast.runtime.operate.doctor import Diagnosis, examine, examine_bucket
-from holdfast.stores import faults
+from holdfast.stores import faults, filesystem
 from holdfast.stores.open import is_bucket, named, path_of
-from holdfast.stores.sqlite.file import check_is_no_folder
 
 FAULT_MODES = faults.MODES
 
@@ -20,7 +19,7 @@ def doctor(store: str | Path | None = None, *, folders: Sequence[str | Path] = (
     path = path_of(store)
     if path is None:
         raise UsageError("a store in memory has nothing to check: name a file with --store")
-    check_is_no_folder(path)
+    filesystem.check_is_no_folder(path)
     return examine(path, folders=[Path(), *map(Path, folders)])
 
 

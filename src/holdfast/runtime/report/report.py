@@ -229,7 +229,7 @@ class Report(Plain):
 
     @property
     def exit_code(self) -> int:
-        """0 complete and reconciled, 1 ended in part, with findings, or with dead letters beyond what is tolerated, 75
+        """0: complete and reconciled. 1: ended in part, with findings, or with more dead letters than tolerated. 75:
         run again to continue."""
         if self.state in (FINDINGS, EMPTY) or self.state in FINAL:
             return 1
@@ -348,7 +348,7 @@ def make(pipeline: "PipelineDefinition", store: Store, batch: Batch, *, run: Fig
     """Return the report of a batch as it is in the store; `batch` was just read."""
     now, named = status.snapshot(store, batch, brief=True), pipeline.store_name
     if not reason and now.end is None and not now.is_empty:
-        reason = "paused" if now.course is BatchMode.PAUSED else now.halted
+        reason = "paused" if now.mode is BatchMode.PAUSED else now.halted
     allowed = allowed_dead(tolerated, now.counts.expected)
     if compared is None and run is None and now.is_complete:
         compared = reconcile(store, batch, sinks={}, how="sums")
@@ -454,7 +454,7 @@ def _word(now: status.Status, reason: str, *, read: bool, findings: bool) -> str
     end, is_over = now.end, now.is_complete and read
     if end not in (End.CANCELLED, End.STOPPED) and not is_over:
         end = End.STOPPED if reason == "until" else None
-    paused = now.course is BatchMode.PAUSED or reason == "paused"
+    paused = now.mode is BatchMode.PAUSED or reason == "paused"
     return str(word_of(end, empty=now.is_empty, findings=findings, paused=paused, halted=reason))
 
 
@@ -468,7 +468,7 @@ def _sentence(word: str, now: status.Status, reason: str, left: str, unexplained
         return f"Nothing is left to do, but {see}"
     if word == OVER_TOLERANCE:
         return _over_tolerance(now, left)
-    if now.course is BatchMode.PAUSED or reason == "paused":
+    if now.mode is BatchMode.PAUSED or reason == "paused":
         return f"A person paused it, {left}: `{unpause_command(now.batch)}`, then run again."
     if reason == "breaker":
         return f"A service did not answer for too long, {left}: see the notes, then run again to continue."

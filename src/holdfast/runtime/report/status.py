@@ -66,7 +66,7 @@ class Status(Plain):
     """The status of a batch at one moment. It is plain data: it does not change when the batch does."""
 
     _tells: ClassVar[str] = (
-        "batch pipeline at opened_at ingested_at sealed_at expected closed_at seal course ends_at "
+        "batch pipeline at opened_at ingested_at sealed_at expected closed_at seal mode ends_at "
         "end progressed_at complete=is_complete stages counts totals forecast leases dead_codes "
         "dead_codes_complete blame state"
     )
@@ -83,7 +83,7 @@ class Status(Plain):
     """When its source had been read to the end; None before that."""
     sealed_at: float | None
     """When it was sealed; None while it is open."""
-    course: BatchMode
+    mode: BatchMode
     """`open`, `paused` or `cancelled`."""
     ends_at: float | None
     """When it is to end, if `until` was given."""
@@ -157,7 +157,7 @@ class Status(Plain):
     @property
     def word(self) -> str:
         """Its state at its end, or why it does not continue; empty while it can continue."""
-        paused = self.course is BatchMode.PAUSED
+        paused = self.mode is BatchMode.PAUSED
         return word_of(self.end, empty=self.is_empty, findings=self.surplus > 0, paused=paused, halted=self.halted)
 
     @property
@@ -190,7 +190,7 @@ def snapshot(store: Store, batch: Batch, *, is_dead: IsDead = owners.is_dead, br
         opened_at=batch.opened_at,
         ingested_at=batch.ingested_at,
         sealed_at=batch.sealed_at,
-        course=batch.course,
+        mode=batch.course,
         ends_at=batch.ends_at,
         end=None if is_empty else end,
         progressed_at=None if recent is None else recent.progressed_at(chunks),

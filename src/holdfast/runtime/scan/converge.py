@@ -56,7 +56,7 @@ class Gathered:
     def missing(self) -> str:
         """Return which partitions have no result, in words."""
         found = [f"{count:,} {state}" for state, count in self.states.items() if state is not State.DONE]
-        return f"of {sum(self.states.values()):,} ranges {' and '.join(found)}"
+        return f"of {sum(self.states.values()):,} partitions {' and '.join(found)}"
 
 
 @dataclass(frozen=True, slots=True)

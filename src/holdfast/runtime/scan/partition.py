@@ -191,7 +191,7 @@ class PartitionRunner(Runner):
         how = self.approach if self.approach is not None else self._approach(work)
         feed = how.feed
         if feed is None:
-            refuse_changed(stage.source, span, f"range {item.key}")
+            refuse_changed(stage.source, span, f"partition {item.key}")
             after = cursor.decode(at.cursor) if at is not None and at.cursor else span.after
             feed = self.feed_of(work, after, span.until if how.until is None else how.until, at)
         interval = Interval(stage.every) if how.few is None else Careful(stage.every, *how.few)

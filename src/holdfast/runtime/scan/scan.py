@@ -167,7 +167,7 @@ class SourceWalk:
         self, function: Function | None = None, *, initial: Any = NOTHING, executor: Where | None = None
     ) -> Any:
         """Make a function the handler of the rows: `(rows)`, `(rows, acc) -> acc`, or a generator `(partition)`. Each
-        may also take an `hf.Context`, and resources after a `*`.
+        may also take an `hf.Context` and, in an `hf.Scan`, resources after a `*`.
 
         Args:
             initial: The accumulator to begin with; by default the empty value of its annotation.
@@ -192,7 +192,8 @@ class SourceWalk:
     def resource(self, *, name: str | None = None, scope: Scope = "run") -> Callable[[AnyFunction], AnyFunction]: ...
 
     def resource(self, function: Any = None, **options: Any) -> Any:
-        """Make a function the opener of a resource, which the handler takes as a parameter of that name after a `*`."""
+        """Make a function the opener of a resource, which the handler takes as a parameter of that name after a `*`. An
+        `hf.Follow` refuses resources."""
         return self.pipeline.resource(**options) if function is None else self.pipeline.resource(function)
 
     def converge(self, function: Converging) -> Converging:
@@ -248,7 +249,7 @@ class Scan(SourceWalk):
         store: A path, a URL or an open store. The default is `$HOLDFAST_STORE`, else `.holdfast/state.db`.
         retry: How often a failing group of rows is tried, an `hf.Retry`.
         events: Where events are sent.
-        isolate: True to find a row that kills the process, and bury it alone.
+        isolate: True to find a row that fails or kills the process, and bury it alone.
         allow_empty: True if a source without rows is fine.
     """
 
@@ -383,7 +384,7 @@ class Scan(SourceWalk):
 
 
 class Follow(SourceWalk):
-    """A follower of a source that grows: every tick handles the new rows, and commits all of them or none.
+    """A follower of a source that grows: every tick handles the new rows and commits them, checkpoint by checkpoint.
 
     >>> from holdfast.testing.rows import Rows
     >>> orders = Follow("orders", Rows([{"price": 2}, {"price": 3}]), store="memory:")
@@ -400,7 +401,7 @@ class Follow(SourceWalk):
         store: A path, a URL or an open store.
         retry: How often a failing group of rows is tried, an `hf.Retry`.
         events: Where events are sent.
-        isolate: True to find a row that kills the process, and bury it alone.
+        isolate: True to find a row that fails or kills the process, and bury it alone.
     """
 
     follows = True

@@ -79,8 +79,8 @@ class Tick(Plain):
 
     @property
     def exit_code(self) -> int:
-        """1 rows were buried, or the scan stands still until a person acts; else 75 run again; else 0. A row that is
-        buried is told by this tick alone, so nothing goes before it."""
+        """1 if rows were buried, or if the follower cannot continue until a person acts; else 75 if it should run
+        again; else 0. Only this tick reports the rows that it buried, so 1 comes first."""
         if self.ended in (Ended.DEAD, Ended.OVER) or self.dead:
             return 1
         return 75 if self.again else 0

@@ -360,7 +360,7 @@ class Object(BaseModel):
 
     @property
     def content_mark(self) -> str:
-        """What changes with the content: the tag; of a file the size, because its tag holds its time."""
+        """A value that changes with the content: the ETag, or for a file its size, because its ETag has its time."""
         return str(self.size) if self.etag is None or self.url.startswith("file:") else self.etag
 
     def read_bytes(self) -> bytes:

@@ -428,7 +428,8 @@ class Table(SqlSource):
         where: A condition: SQL, or a dictionary of columns and values.
         columns: The columns to read; by default all.
         schema: The schema of the table.
-        nulls: `"refuse"` if rows without a cursor stop the scan, or `"skip"` to pass them over until they have one.
+        nulls: What to do with rows without a cursor: `"refuse"` to stop, `"skip"` to pass over them until they have
+            one, or `"first"` to read them before all others (not in a follower).
         lateness: How much later than its cursor a row may be committed.
         clock: `"utc"` or `"local"`: what a cursor without a time zone means; needed only if the database cannot tell.
         page: How many rows one statement reads.
@@ -499,7 +500,8 @@ class Query(SqlSource):
         cursor: The column that orders the rows. To be followed, it must grow with every change.
         key: The column or columns that tell rows with the same cursor apart.
         params: Values for the `:names` in the statement.
-        nulls: `"refuse"` if rows without a cursor stop the scan, or `"skip"` to pass them over until they have one.
+        nulls: What to do with rows without a cursor: `"refuse"` to stop, `"skip"` to pass over them until they have
+            one, or `"first"` to read them before all others (not in a follower).
         lateness: How much later than its cursor a row may be committed.
         clock: `"utc"` or `"local"`: what a cursor without a time zone means; needed only if the database cannot tell.
         page: How many rows one statement reads.

@@ -55,7 +55,13 @@ def _rows(folder: Path) -> Path:
 def test_batches_are_found_by_name(store: hf.StoreHandle) -> None:
     assert [batch.name for batch in store] == ["letters", "totals"]
     assert [batch.name for batch in store.batches(newest=1)] == ["totals"]
-    assert (len(store), "letters" in store, "lettres" in store, 7 in store) == (2, True, False, False)
+    assert (len(store), "letters" in store, "lettres" in store, 7 in store, "\ud800" in store) == (
+        2,
+        True,
+        False,
+        False,
+        False,
+    )
     with pytest.raises(hf.UsageError, match="did you mean 'letters'"):
         store["lettres"]
     assert repr(store["letters"]).startswith("<batch 'letters' in ")
@@ -79,6 +85,16 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "a cursor of a list": (lambda store: store["totals"].cursors.reset(0, to_cursor=[5], reason=WHY), "to_cursor="),
     "a key of bytes": (lambda store: store["totals"].cursors.reset(0, to_cursor=5, key=[b"5"], reason=WHY), "key=b'5'"),
+    "an export to a number": (lambda store: store["letters"].export(5), "5 cannot be written to"),
+    "an export to half a name": (lambda store: store["letters"].export("a\0b.csv"), "cannot be the name of a file"),
+    "evidence in half a name": (lambda store: store["letters"].evidence("\ud800.zip"), "cannot be the name of a file"),
+    "cursors from half a name": (lambda store: store.import_cursors("a", "a\0b", reason=WHY), "null"),
+    "a raw output of a number": (
+        lambda store: store["letters"].resolve("bad-1", raw_output=5, reason=WHY),
+        "raw_output=5",
+    ),
+    "a batch that no store can hold": (lambda store: store["\ud800"], "there is no batch"),
+    "a batch that is a number": (lambda store: store[5], "there is no batch 5"),
     "receivers that are a number": (lambda store: store.deliver(5), "events=5: "),
 }
 

@@ -209,8 +209,9 @@ def read(file: str | Path) -> bytes:
     """Return the content of a file; raise UsageError if it cannot be read."""
     try:
         return Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; {NOTHING_CHANGED}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: {why}; {NOTHING_CHANGED}") from None
 
 
 def key_named(partition: Key | None) -> str | None:

@@ -66,7 +66,7 @@ class StoreHandle:
         return BatchHandle(self._store, lookup.batch_named(self._store, name).name)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._store.batches(name))
+        return bool(lookup.batches_named(self._store, name))
 
     def __iter__(self) -> Iterator[BatchHandle]:
         return iter(self.batches())

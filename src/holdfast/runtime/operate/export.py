@@ -333,6 +333,8 @@ def export(
 ) -> ExportSummary:  # fmt: skip
     """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written unchanged, even if
     a spreadsheet takes it for a formula."""
+    if not isinstance(target, Path) and not hasattr(target, "write"):
+        raise UsageError(f"{target!r} cannot be written to: pass a path, or a stream of bytes")
     chosen = form if form is not None else _format_of(target)
     if chosen not in FORMATS.values():
         raise UsageError(f"format={chosen!r}: pass {', '.join(dict.fromkeys(FORMATS.values()))}")

@@ -52,6 +52,8 @@ def _look(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
+    except ValueError as error:
+        raise UsageError(f"{str(path)!r} cannot be the name of a file: {error}; name another") from None
 
 
 def is_stream(path: Path) -> bool:

@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -164,13 +165,19 @@ def test_at_a_real_terminal_too(world: World, here: Path, key: str) -> None:
     assert everything(world) == before
 
 
+def _at_its_terminal() -> None:
+    """Let the terminal control this process, which heeds Ctrl-C though the tests may run in the background."""
+    ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def at_a_terminal(args: list[str], here: Path, question: str, key: str) -> tuple[int, str]:
     """Run the command at a terminal that controls it, and press a key at a question."""
     mine, theirs = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-m", "holdfast", *args], cwd=here, stdin=theirs, stdout=theirs, stderr=theirs,
         env=clean_environment(TERM="xterm", COLUMNS="100"), start_new_session=True,
-        preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other thread is at work
+        preexec_fn=_at_its_terminal,  # noqa: PLW1509 - no other thread is at work
     )  # fmt: skip
     os.close(theirs)
     said, deadline, pressed = "", time.monotonic() + 30, False

@@ -32,7 +32,7 @@ def whole_or_absent(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _replacement(path: Path, before: os.stat_result | None) -> Iterator[IO[bytes]]:
-    temp = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temp = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
     try:
         with temp.open("xb") as stream:
             if before is not None:

@@ -222,6 +222,12 @@ def test_a_link_is_followed_and_the_permissions_of_its_file_stay(finished: World
     assert (tmp_path / "new.jsonl").read_text() == real.read_text()
 
 
+def test_a_name_may_be_as_long_as_the_file_system_allows(finished: World, tmp_path: Path) -> None:
+    target = tmp_path / ("x" * 249 + ".jsonl")
+    assert export.export(finished.store, finished.batch, target).rows == 3
+    assert [file.name for file in tmp_path.iterdir() if file.name.endswith(".jsonl")] == [target.name]
+
+
 def test_a_fifo_is_written_to_and_stays_one(finished: World, tmp_path: Path) -> None:
     fifo, read = tmp_path / "out.csv", list[bytes]()
     os.mkfifo(fifo)

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 import holdfast as hf
+from holdfast.core.cursor import Cursor
+from holdfast.testing.rows import Rows
 
 WHY = "because"
 
@@ -52,11 +55,69 @@ def _rows(folder: Path) -> Path:
 def test_batches_are_found_by_name(store: hf.StoreHandle) -> None:
     assert [batch.name for batch in store] == ["letters", "totals"]
     assert [batch.name for batch in store.batches(newest=1)] == ["totals"]
-    assert (len(store), "letters" in store, "lettres" in store, 7 in store) == (2, True, False, False)
+    assert (len(store), "letters" in store) == (2, True)
+    assert not any(name in store for name in ("lettres", 7, "\ud800"))
     with pytest.raises(hf.UsageError, match="did you mean 'letters'"):
         store["lettres"]
     assert repr(store["letters"]).startswith("<batch 'letters' in ")
     assert "state.db" in repr(store)
+
+
+def test_the_newest_batches_are_as_many_as_were_asked_for(store: hf.StoreHandle) -> None:
+    assert [len(store.batches(newest=newest)) for newest in (0, 1, 2, 9)] == [0, 1, 2, 2]
+    with pytest.raises(hf.UsageError, match="newest=-1: pass a whole number"):
+        store.batches(newest=-1)
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "events after a text": (lambda store: store.events(after="x"), "after='x': pass a whole number"),
+    "a format nobody knows": (lambda store: store["letters"].export("x", format="xml"), "pass jsonl, csv, parquet"),
+    "a seal of a text": (lambda store: store["letters"].seal("x"), "found='x': pass what reconcile"),
+    "a repair of a text": (lambda store: store["letters"].repair("x", reason=WHY), "found='x': pass what reconcile"),
+    "a result that is no JSON": (
+        lambda store: store["totals"].cursors.settle(0, result=5, reason=WHY),
+        "result=5: pass",
+    ),
+    "a cursor of a list": (lambda store: store["totals"].cursors.reset(0, to_cursor=[5], reason=WHY), "to_cursor="),
+    "a key of bytes": (lambda store: store["totals"].cursors.reset(0, to_cursor=5, key=[b"5"], reason=WHY), "key=b'5'"),
+    "an export to a number": (lambda store: store["letters"].export(5), "5 cannot be written to"),
+    "an export to half a name": (lambda store: store["letters"].export("a\0b.csv"), "cannot be the name of a file"),
+    "evidence in half a name": (lambda store: store["letters"].evidence("\ud800.zip"), "cannot be the name of a file"),
+    "cursors from half a name": (lambda store: store.import_cursors("a", "a\0b", reason=WHY), "null"),
+    "a raw output of a number": (
+        lambda store: store["letters"].resolve("bad-1", raw_output=5, reason=WHY),
+        "raw_output=5",
+    ),
+    "a batch that no store can hold": (lambda store: store["\ud800"], "there is no batch"),
+    "a batch that is a number": (lambda store: store[5], "there is no batch 5"),
+    "receivers that are a number": (lambda store: store.deliver(5), "events=5: "),
+}
+
+
+@pytest.mark.parametrize(("ask", "why"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_meant_is_refused(store: hf.StoreHandle, ask: Callable[[Any], Any], why: str) -> None:
+    with pytest.raises(hf.UsageError) as caught:
+        ask(store)
+    assert why in str(caught.value)
+
+
+def test_a_scan_is_not_taken_for_a_pipeline(store: hf.StoreHandle, tmp_path: Path) -> None:
+    scan: Any = hf.Scan("totals", hf.Csv(_rows(tmp_path)), every=10, store=tmp_path / "state.db")
+    pipeline: Any = hf.Pipeline("letters", store=tmp_path / "state.db")
+    for wrong in (
+        lambda: store["totals"].reconcile(source=scan),
+        lambda: store["totals"].repair(store["totals"].reconcile(), source=scan, reason=WHY),
+        lambda: hf.import_outputs(scan, reason=WHY),
+        lambda: hf.import_pages(scan, tmp_path / "pages", reason=WHY),
+    ):
+        with pytest.raises(hf.UsageError, match="pass a pipeline"):
+            wrong()
+    for wrong in (
+        lambda: hf.import_poller(pipeline, tmp_path / "state", reason=WHY),
+        lambda: hf.import_checkpoints(pipeline, [], reason=WHY),
+    ):
+        with pytest.raises(hf.UsageError, match="pass a scan"):
+            wrong()
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
@@ -260,6 +321,28 @@ def test_cursors_are_shown_moved_and_cloned(store: hf.StoreHandle, tmp_path: Pat
     assert store.import_cursors("again", saved, reason=WHY).batch == "again"
     with pytest.raises(hf.UsageError, match="pass exactly one of"):
         batch.cursors.reset(reason=WHY)
+
+
+def test_a_cursor_is_given_as_the_value_that_it_is(tmp_path: Path) -> None:
+    """And a partition by its number, as it is listed."""
+    scan = hf.Scan("numbers", Rows(list(range(30))), every=10, partitions=2, store=tmp_path / "state.db")
+    scan.handler(lambda rows, acc: (acc or 0) + len(rows))
+    scan.run(progress=False)
+    with hf.open(tmp_path / "state.db") as store:
+        cursors = store["numbers"].cursors
+        shown = cursors.reset(1, to_cursor=20, acc="keep", dry_run=True)
+        assert shown.as_dict() == cursors.reset("1", to_cursor="20", acc="keep", dry_run=True).as_dict()
+    file = tmp_path / "checkpoint.json"
+    file.write_text(json.dumps({"cursor": 10, "items_processed": 10}))
+    shown = hf.import_checkpoints(scan, [(0, file)], batch="again", by_rows=True, dry_run=True)
+    assert shown.items == 2
+
+
+def test_rows_after_the_last_are_none() -> None:
+    source = Rows([1, 2, 3], page=2)
+    for after, until, found in ((9, None, []), (1, 9, [[2, 3]]), (0, 9, [[1, 2], [3]]), (2, 1, [])):
+        pages = source.read(Cursor("row", after), None if until is None else Cursor("row", until))
+        assert [page.rows for page in islice(pages, 9)] == found
 
 
 def test_a_partition_is_reset_and_settled_by_hand(store: hf.StoreHandle) -> None:

@@ -52,6 +52,7 @@ RUN: dict[str, tuple[dict[str, Any], str]] = {
     "a change nobody knows": ({"changed": "ask"}, "changed='ask': use \"refuse\""),
     "a key that is a number": ({"key": 5}, "key=5: pass the name of a field"),
     "a budget that is a number": ({"budget": 5}, r"budget=5: pass hf.Budget"),
+    "events to a number": ({"events": 5}, "events=5"),
     "a batch that is a number": ({"batch": 5}, "batch name 5"),
     "a batch without a name": ({"batch": ""}, "batch name ''"),
     "a batch of blanks": ({"batch": "  "}, "batch name"),

@@ -115,6 +115,7 @@ def _decimal(text: str) -> Decimal:
     return found
 
 
+CursorValue = str | int | float | Decimal | date | uuid.UUID
 TYPES: Mapping[str, tuple[type, Callable[[str], Any]]] = {
     "integer": (int, _integer),
     "decimal": (Decimal, _decimal),
@@ -135,6 +136,13 @@ def value_of(text: str, name: str, what: str) -> Any:
         return TYPES[name][1](text)
     except (ValueError, InvalidOperation):
         raise UsageError(f"{what}: {text!r} is not of type {name}") from None
+
+
+def spelled(value: CursorValue, name: str) -> str:
+    """Return the text of a value of one of these types."""
+    if type_name(value) is None:
+        raise UsageError(f"{name}={value!r}: pass a text, a number, a date, a time or a UUID; nothing was changed")
+    return str(value)
 
 
 def type_name(value: Any) -> str | None:

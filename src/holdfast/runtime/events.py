@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -147,8 +147,9 @@ def receivers(targets: Sequence[Target] | Target | None) -> list[Receiver]:
     """Return the receivers for one or several targets."""
     if targets is None:
         return []
-    several = [targets] if isinstance(targets, str | Path) or callable(targets) else list(targets)
-    return [receiver(target) for target in several]
+    if isinstance(targets, Iterable) and not isinstance(targets, str | Path) and not callable(targets):
+        return [receiver(target) for target in targets]
+    return [receiver(targets)]
 
 
 def _name(kind: str, target: str) -> str:

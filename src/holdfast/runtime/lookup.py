@@ -17,11 +17,18 @@ NUMBER = re.compile("[0-9]{1,18}")
 
 def batch_named(store: Store, name: str) -> Batch:
     """Return the batch of that name."""
-    found = store.batches(name)
+    found = batches_named(store, name)
     if not found:
         known = [batch.name for batch in reversed(store.batches())]
-        raise UsageError(f"there is no batch {name!r} in {store.url}: {_instead(name, known, 'it has no batch yet')}")
+        raise UsageError(
+            f"there is no batch {name!r} in {store.url}: {_instead(str(name), known, 'it has no batch yet')}"
+        )
     return found[0]
+
+
+def batches_named(store: Store, name: object) -> list[Batch]:
+    """Return the batch of that name, if there is one. A name that no store can hold is not looked up."""
+    return store.batches(name) if isinstance(name, str) and name == canonical.storable(name) else []
 
 
 def item_named(store: Store, batch: Batch, name: Key) -> StoredItem:

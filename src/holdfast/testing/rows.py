@@ -29,8 +29,7 @@ class Rows:
 
     def read(self, after: Cursor | None, until: Cursor | None) -> Iterator[ListPage]:
         at, end = (0 if after is None else after.value), (len(self.rows) if until is None else until.value)
-        while at < end:
-            rows = self.rows[at : min(end, at + self.page)]
+        while rows := self.rows[at : min(end, at + self.page)]:
             yield ListPage(rows, at)
             at += len(rows)
 

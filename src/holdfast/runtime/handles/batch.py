@@ -17,6 +17,7 @@ from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Actor, ActResult, BatchChange, Preview, actor_named, check_words
 from holdfast.runtime.handles.act import act
+from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.partitions import Remark, is_partition, remarks
 from holdfast.runtime.report import lifecycle, overview, status
 from holdfast.runtime.report.lifecycle import Seal
@@ -217,7 +218,7 @@ class BatchHandle:
         if source is None:
             return reconcile(self._store, batch, how=_how(full))
         self._check_store(source)
-        found = source.reconcile(batch.name, full=full)
+        found = _pipeline(source).reconcile(batch.name, full=full)
         if found.expected.keys is None:
             raise UsageError(f"pipeline {source.name!r} has no source that can be read again: leave out the source")
         return found
@@ -258,8 +259,8 @@ class BatchHandle:
         from holdfast.runtime.report.reconcile import repairable
 
         batch, share = self._batch, check_share(undo, "undo")
-        seen = found if found is not None else self._look(batch, source, full=False)
-        sinks: Mapping[int, Sink] | None = sinks_among(source.stages) if source is not None else None
+        seen = _reconciliation(found) if found is not None else self._look(batch, source, full=False)
+        sinks: Mapping[int, Sink] | None = None if source is None else sinks_among(_pipeline(source).stages)
         findings = repairable(self._store, batch, sinks, _how(seen.observed.how == "full"))
 
         def look() -> Preview:
@@ -399,7 +400,7 @@ class BatchHandle:
         from holdfast.runtime.report.reconcile import reconcile
 
         before = self._batch
-        seen = found if found is not None else reconcile(self._store, before)
+        seen = _reconciliation(found) if found is not None else reconcile(self._store, before)
         if before.sealed_at is not None and seen.is_explained:
             return _changed("sealed", before, before)
         most = self.allowed_dead(seen, tolerate)
@@ -426,6 +427,18 @@ def _state(state: State | str) -> State:
     except ValueError:
         known = ", ".join(each.value for each in State)
         raise UsageError(f"state={state!r}: use one of {known}") from None
+
+
+def _reconciliation(found: Reconciliation) -> Reconciliation:
+    check_kind(found, Reconciliation, "found", "what reconcile() returned")
+    return found
+
+
+def _pipeline(source: "Pipeline") -> "Pipeline":
+    from holdfast.runtime.pipeline import Pipeline
+
+    check_kind(source, Pipeline, "source", "a pipeline")
+    return source
 
 
 def _how(full: bool) -> How:

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from holdfast.core import canonical, cursor
-from holdfast.core.cursor import Accumulated
+from holdfast.core.cursor import Accumulated, CursorValue
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, ItemNo, Key
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Preview
 from holdfast.runtime.handles.act import act
+from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.operate import clones, cursor_audit, cursors, state_document
 from holdfast.runtime.operate.cursor_audit import CursorAudit
 from holdfast.runtime.operate.cursors import CursorPlan
@@ -61,11 +62,11 @@ class CursorHandle:
     def document(self, partition: Key | None = None) -> dict[str, Any]:
         """Return cursor, rows, accumulator and lease of every partition, or of one, as a document. `reset(to_file=…)`
         and `StoreHandle.import_cursors` read it."""
-        return state_document.document(self._store, self._batch, _text(partition))
+        return state_document.document(self._store, self._batch, key_named(partition))
 
     def history(self, partition: Key | None = None) -> Iterator[tuple[PastCheckpoint, Key]]:
         """Yield every checkpoint since the beginning, oldest first, with the key of its partition."""
-        batch, named = self._batch, _text(partition)
+        batch, named = self._batch, key_named(partition)
         keys = {at.n: at.key for at in standings(self._store, batch, named)}
         only = None if named is None else next(iter(keys))
         return ((past, keys.get(ItemNo(past.n), f"#{past.n}")) for past in history(self._store, batch, only))
@@ -77,17 +78,17 @@ class CursorHandle:
     # -- acts -----------------------------------------------------------------------------------------------------
 
     @overload
-    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: str | None = None,
-              key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
+    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: CursorValue | None = None,
+              key: Sequence[CursorValue] = (), type_name: str | None = None, acc: Accumulated | None = None,
               to_file: str | Path | None = None, reason: str = "", actor: str = "",
               dry_run: Literal[True]) -> Preview: ...  # fmt: skip
     @overload
-    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: str | None = None,
-              key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
+    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: CursorValue | None = None,
+              key: Sequence[CursorValue] = (), type_name: str | None = None, acc: Accumulated | None = None,
               to_file: str | Path | None = None, reason: str, actor: str = "",
               dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
-    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: str | None = None,
-              key: Sequence[str] = (), type_name: str | None = None, acc: Accumulated | None = None,
+    def reset(self, partition: Key | None = None, *, to_beginning: bool = False, to_cursor: CursorValue | None = None,
+              key: Sequence[CursorValue] = (), type_name: str | None = None, acc: Accumulated | None = None,
               to_file: str | Path | None = None, reason: str = "", actor: str = "",
               dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
         """Move cursors, so that partitions resume somewhere else. Give one of `to_beginning`, `to_cursor` and
@@ -111,13 +112,15 @@ class CursorHandle:
             raise UsageError(f"key, type_name and acc need to_cursor; {NOTHING_CHANGED}")
         if acc not in (None, "keep", "drop"):
             raise UsageError(f"acc={acc!r}: pass keep or drop; {NOTHING_CHANGED}")
-        batch, named = self._batch, _text(partition)
+        text = None if to_cursor is None else cursor.spelled(to_cursor, "to_cursor")
+        keys = [cursor.spelled(each, "key") for each in key]
+        batch, named = self._batch, key_named(partition)
 
         def plan() -> CursorPlan:
             if to_beginning:
                 return cursors.to_beginning(self._store, batch, named)
-            if to_cursor is not None:
-                return cursors.to_cursor(self._store, batch, named, to_cursor, key, type_name=type_name, acc=acc)
+            if text is not None:
+                return cursors.to_cursor(self._store, batch, named, text, keys, type_name=type_name, acc=acc)
             assert to_file is not None
             return cursors.to_state(self._store, batch, read(to_file), str(to_file), named)
 
@@ -133,7 +136,7 @@ class CursorHandle:
                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
         """Let failed partitions resume at their checkpoint with all their attempts, or with `from_start` at their first
         row. A finished one is left alone unless it is named."""
-        batch, named = self._batch, _text(partition)
+        batch, named = self._batch, key_named(partition)
         return act(lambda: cursors.preview_retry(self._store, batch, named, from_start=from_start),
                    reason, actor, dry_run)  # fmt: skip
 
@@ -147,6 +150,8 @@ class CursorHandle:
                dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
         """Settle a partition by hand: as done with this JSON as its result, or without one as skipped. No more of its
         rows are read."""
+        if result is not None:
+            check_kind(result, bytes, "result", "JSON as bytes, such as b'5'")
         data = None if result is None else cursors.check_result(result, "the result")
         return act(lambda: cursors.preview_settle(self._store, self._batch, canonical.key_text(partition), data),
                    reason, actor, dry_run)  # fmt: skip
@@ -160,7 +165,7 @@ class CursorHandle:
     def break_lease(self, partition: Key | None = None, *, reason: str = "", actor: str = "",
                     dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
         """Take partitions from their owners: another process can resume them, and the owners cannot commit any more."""
-        batch, named = self._batch, _text(partition)
+        batch, named = self._batch, key_named(partition)
         return act(lambda: _shown(self._store, batch, lambda: cursors.to_same(self._store, batch, named),
                                   "Break the lease of"), reason, actor, dry_run)  # fmt: skip
 
@@ -204,9 +209,11 @@ def read(file: str | Path) -> bytes:
     """Return the content of a file; raise UsageError if it cannot be read."""
     try:
         return Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}; {NOTHING_CHANGED}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: {why}; {NOTHING_CHANGED}") from None
 
 
-def _text(partition: Key | None) -> str | None:
+def key_named(partition: Key | None) -> str | None:
+    """Return the text that identifies a partition."""
     return None if partition is None else canonical.key_text(partition)

@@ -8,11 +8,13 @@ from typing import Literal, overload
 
 from holdfast.core import cursor
 from holdfast.core.errors import UsageError
+from holdfast.core.model import Key
 from holdfast.runtime import importers, recover
 from holdfast.runtime.acts import Actor, ActResult, Preview, actor_named
 from holdfast.runtime.define.pipeline import check_name
 from holdfast.runtime.handles.act import act
-from holdfast.runtime.handles.cursors import read
+from holdfast.runtime.handles.checks import check_kind
+from holdfast.runtime.handles.cursors import key_named, read
 from holdfast.runtime.importers import ImportedPages, ImportPlan
 from holdfast.runtime.operate import clones
 from holdfast.runtime.pipeline import Pipeline
@@ -36,30 +38,34 @@ def import_poller(scan: SourceWalk, file: str | Path, *, batch: str | None = Non
                   dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
     """Continue where another poller stopped, from a document with its cursor and its lease."""
 
+    name = _name(scan, SourceWalk, batch)
+
     def look() -> Preview:
         now = (scan.pipeline.store_if_there() or MemoryStore()).now()
-        return _shown(scan, importers.from_poller(scan, _name(scan, batch), read(file), str(file), now=now))
+        return _shown(scan, importers.from_poller(scan, name, read(file), str(file), now=now))
 
     return act(look, reason, actor, dry_run)
 
 
 @overload
-def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[Key | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str = "", actor: str = "",
                        dry_run: Literal[True]) -> Preview: ...  # fmt: skip
 @overload
-def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[Key | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str, actor: str = "",
                        dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
-def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[str | None, str | Path]], *, by_rows: bool = False,
+def import_checkpoints(scan: SourceWalk, files: Sequence[tuple[Key | None, str | Path]], *, by_rows: bool = False,
                        batch: str | None = None, reason: str = "", actor: str = "",
                        dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
     """Continue a scan from checkpoint files with their history, given as pairs (partition, file). Pass `by_rows` if
     they contain a number of rows instead of a cursor."""
 
+    name = _name(scan, SourceWalk, batch)
+
     def look() -> Preview:
-        data = [(partition, read(file), str(file)) for partition, file in files]
-        return _shown(scan, importers.from_checkpoints(scan, _name(scan, batch), data, by_rows=by_rows))
+        data = [(key_named(partition), read(file), str(file)) for partition, file in files]
+        return _shown(scan, importers.from_checkpoints(scan, name, data, by_rows=by_rows))
 
     return act(look, reason, actor, dry_run)
 
@@ -84,7 +90,10 @@ def _shown(scan: SourceWalk, found: ImportPlan) -> Preview:
     )  # fmt: skip
 
 
-def _name(defined: SourceWalk | Pipeline, batch: str | None) -> str:
+def _name(defined: SourceWalk | Pipeline, kind: type, batch: str | None) -> str:
+    """Return the name of the batch to import into, of a scan or of a pipeline."""
+    is_scan = kind is SourceWalk
+    check_kind(defined, kind, *(("scan", "a scan or a follower") if is_scan else ("pipeline", "a pipeline")))
     return check_name(batch if batch is not None else defined.name, "batch")
 
 
@@ -97,7 +106,7 @@ def import_pages(
 ) -> ImportedPages:  # fmt: skip
     """Continue from a `.checkpoint` file of pages and the outputs beside it. Valid outputs count as done; other pages
     run again. A dry run tries this in memory."""
-    name, place = _name(pipeline, batch), Path(file)
+    name, place = _name(pipeline, Pipeline, batch), Path(file)
     check_pages(pipeline, file)
     if dry_run:
         recover.check_absent(pipeline.store_if_there(), name)
@@ -137,7 +146,7 @@ def import_outputs(
 ) -> Recovery:  # fmt: skip
     """Rebuild the record of a batch from its output files: items with valid outputs count as done. A damaged store is
     moved to another name; if the call fails, it is moved back."""
-    name, found = _name(pipeline, batch), look_at_file(pipeline)
+    name, found = _name(pipeline, Pipeline, batch), look_at_file(pipeline)
     if dry_run:
         return pipeline.recover(by=NOBODY, batch=name, key=key, dry_run=True)
     by = Actor(name=actor_named(actor), reason=reason)

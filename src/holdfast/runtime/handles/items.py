@@ -17,6 +17,7 @@ from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Preview, actor_named
 from holdfast.runtime.handles.act import act
+from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.partitions import kind_by_number, standing_of
 from holdfast.runtime.report import overview
 from holdfast.runtime.report.orphans import Orphan
@@ -220,6 +221,8 @@ def resolve(
 
     if raw is not None and output is not None:
         raise UsageError("pass output or raw_output, not both; nothing was changed")
+    if raw is not None:
+        check_kind(raw, bytes, "raw_output", "JSON as bytes, such as b'5'")
     stage = None if pipeline is None else last_stage(batch, pipeline)
     data = raw if output is None else _encoded(output)
     return act(lambda: preview_resolve(store, batch, canonical.key_text(key), output=data, stage=stage),

@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from holdfast.core.limits import EVENTS_PAGE
+from holdfast.core.model import BatchId
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import ActResult, Preview
 from holdfast.runtime.handles.batch import BatchHandle
+from holdfast.runtime.handles.checks import check_whole
 from holdfast.runtime.report import status
 from holdfast.stores.base import Store, outbox_of
 from holdfast.stores.open import is_there, open_store
@@ -64,7 +66,7 @@ class StoreHandle:
         return BatchHandle(self._store, lookup.batch_named(self._store, name).name)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._store.batches(name))
+        return bool(lookup.batches_named(self._store, name))
 
     def __iter__(self) -> Iterator[BatchHandle]:
         return iter(self.batches())
@@ -73,9 +75,12 @@ class StoreHandle:
         return len(self._store.batches())
 
     def batches(self, *, newest: int | None = None) -> list[BatchHandle]:
-        """Return its batches in the order in which they were opened: all of them, or the newest."""
+        """Return its batches in the order in which they were opened: all of them, or only the newest."""
         found = self._store.batches()
-        return [BatchHandle(self._store, batch.name) for batch in (found if newest is None else found[-newest:])]
+        if newest is not None:
+            check_whole(newest, "newest")
+            found = found[max(0, len(found) - newest) :]
+        return [BatchHandle(self._store, batch.name) for batch in found]
 
     def orphans(self, *, limit: int = 50, actor: str = "") -> "FoundOrphans":
         """Return the orphans of all batches. Those found for the first time become events."""
@@ -97,9 +102,12 @@ class StoreHandle:
 
     def events(self, *, after: int = 0, batch: str | None = None) -> Iterator[NumberedEvent]:
         """Yield the events after a number, in order: of all batches, or of one."""
+        check_whole(after, "after")
+        return self._events(after, None if batch is None else lookup.batch_named(self._store, batch).id)
+
+    def _events(self, after: int, only: BatchId | None) -> Iterator[NumberedEvent]:
         from holdfast.runtime.events import Envelopes
 
-        only = None if batch is None else lookup.batch_named(self._store, batch).id
         made, outbox = Envelopes(self._store), outbox_of(self._store)
         while page := outbox.events(after, limit=EVENTS_PAGE):
             for event in page:

@@ -5,12 +5,8 @@ values: booleans, integers, floats, decimals, timestamps or text. A column with 
 """
 
 import csv
-import os
 import re
-import secrets
-import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -25,15 +21,13 @@ import msgspec
 
 from holdfast.core import canonical, errors
 from holdfast.core.course import stage_names
-from holdfast.core.errors import Conflict, Refused, SinkError, StoreError, UsageError
+from holdfast.core.errors import Conflict, Refused, SinkError, UsageError
 from holdfast.core.model import Batch, Key, Output, State, StoredItem
 from holdfast.core.plain import Plain
-from holdfast.core.retry import host_trouble
 from holdfast.runtime import lookup
-from holdfast.runtime.sinks import disk
+from holdfast.runtime.operate.target import given, is_stream, whole_or_absent
 from holdfast.runtime.text import command, printable
 from holdfast.runtime.verify.inspector import OutputReader, sinks_of
-from holdfast.stores import filesystem
 from holdfast.stores.base import Store, each_item, each_output
 
 Again = Callable[[], Iterable[dict[str, Any]]]
@@ -339,12 +333,16 @@ def export(
 ) -> ExportSummary:  # fmt: skip
     """Write a batch to a file, atomically, or to an open stream. With `raw`, text in CSV is written unchanged, even if
     a spreadsheet takes it for a formula."""
+    if not isinstance(target, Path) and not hasattr(target, "write"):
+        raise UsageError(f"{target!r} cannot be written to: pass a path, or a stream of bytes")
     chosen = form if form is not None else _format_of(target)
+    if chosen not in FORMATS.values():
+        raise UsageError(f"format={chosen!r}: pass {', '.join(dict.fromkeys(FORMATS.values()))}")
     if chosen == "parquet":
         pyarrow()
-        if not isinstance(target, Path) or _is_stream(_look(target)):
+        if not isinstance(target, Path) or is_stream(target):
             raise UsageError("a Parquet file cannot be written to a stream: name a file with --out")
-    with whole_or_absent(target) if isinstance(target, Path) else _given(target) as stream:
+    with whole_or_absent(target) if isinstance(target, Path) else given(target) as stream:
         count = _write(store, batch, stream, chosen, state, raw)
     return ExportSummary(rows=count, format=chosen, path=str(target) if isinstance(target, Path) else None)
 
@@ -382,69 +380,3 @@ def _format_of(target: Path | IO[bytes]) -> Format:
     if found is None:
         raise UsageError(f"{target}: pass its format with --format, or name it .jsonl, .csv or .parquet")
     return found
-
-
-@contextmanager
-def whole_or_absent(path: Path) -> Iterator[IO[bytes]]:
-    """Open a stream to a file that gets its name, or its new content, only when all of it is on disk. A link is
-    followed, and a file keeps its permissions. A FIFO or a terminal is written to directly."""
-    with _in_words(path):
-        found = _look(path)
-        if found is None or stat.S_ISREG(found.st_mode):
-            with _replacement(filesystem.behind(path), found) as stream:
-                yield stream
-        elif _is_stream(found):
-            with path.open("wb") as stream:
-                yield stream
-        else:
-            raise UsageError(f"{path} is {'a directory' if stat.S_ISDIR(found.st_mode) else 'a device'}: name a file")
-
-
-@contextmanager
-def _replacement(path: Path, before: os.stat_result | None) -> Iterator[IO[bytes]]:
-    temp = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temp.open("xb") as stream:
-            if before is not None:
-                temp.chmod(stat.S_IMODE(before.st_mode))
-            yield stream
-            stream.flush()
-            disk.sync_handle(stream.fileno())
-        temp.replace(path)
-        disk.sync_folders([path.parent])
-    finally:
-        temp.unlink(missing_ok=True)
-
-
-def _look(path: Path) -> os.stat_result | None:
-    """Return what is at a path, or where its links lead; None if nothing can be seen there."""
-    try:
-        return path.stat()
-    except OSError:
-        return None
-
-
-def _is_stream(found: os.stat_result | None) -> bool:
-    return found is not None and (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode))
-
-
-@contextmanager
-def _given(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    with _in_words(Path("the stream")):
-        yield stream
-
-
-@contextmanager
-def _in_words(place: Path) -> Iterator[None]:
-    """Turn an OSError from writing into an error that says what to do. A broken pipe passes: its reader has left."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"the folder {place.parent} does not exist: create it first") from None
-    except PermissionError:
-        raise UsageError(f"this user has no permission to write to {place}: name another file") from None
-    except OSError as error:
-        what = host_trouble(error) or f"{error.strerror or error}: name another file"
-        raise StoreError(f"{place} could not be written: {what}, then write it again") from error

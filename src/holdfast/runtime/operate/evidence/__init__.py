@@ -22,7 +22,7 @@ from holdfast.core.model import Batch, Chunk, Entry, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.evidence import check
-from holdfast.runtime.operate.export import whole_or_absent
+from holdfast.runtime.operate.target import whole_or_absent
 from holdfast.runtime.sinks.base import Evidence as FileEvidence
 from holdfast.stores.base import Store, each_entry, each_item, each_output
 

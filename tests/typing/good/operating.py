@@ -64,4 +64,4 @@ def show(figures: hf.Figures) -> None:
 def watch(book: hf.Pipeline, stock: hf.Scan) -> None:
     book.run(progress=show)
     stock.run(progress=show)
-    book.run(progress=lambda figures: print(figures.stages[0].behind))
+    book.run(progress=lambda figures: print(figures.stages[0].passed))

@@ -10,10 +10,10 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain, islice
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
 from holdfast.core import canonical
 from holdfast.core.errors import UsageError
@@ -254,3 +254,21 @@ def grouped(each: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(each)
     for first in rest:
         yield list(chain([first], islice(rest, ACT_ITEMS - 1)))
+
+
+@overload
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: Literal[True]) -> Preview: ...
+
+
+@overload
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: Literal[False]) -> ActResult: ...
+
+
+@overload
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> Preview | ActResult: ...
+
+
+def act(look: Callable[[], Preview], reason: str, actor: str, dry_run: bool) -> Preview | ActResult:
+    """Return what an act would do; or do it to all that is there now, and return what it did."""
+    preview = look()
+    return preview if dry_run else replace(preview, previewed=None).carry_out(reason=reason, actor=actor)

@@ -15,8 +15,7 @@ from holdfast.core.limits import UNDO_SHARE
 from holdfast.core.model import Batch, Key, Kind, State
 from holdfast.core.verify import How, Reconciliation
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import Actor, ActResult, BatchChange, Preview, actor_named, check_words
-from holdfast.runtime.handles.act import act
+from holdfast.runtime.acts import Actor, ActResult, BatchChange, Preview, act, actor_named, check_words
 from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.partitions import Remark, is_partition, remarks
 from holdfast.runtime.report import lifecycle, overview, status

@@ -9,8 +9,7 @@ from holdfast.core.cursor import Accumulated, CursorValue
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, ItemNo, Key
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Preview
-from holdfast.runtime.handles.act import act
+from holdfast.runtime.acts import ActResult, Preview, act
 from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.operate import clones, cursor_audit, cursors, state_document
 from holdfast.runtime.operate.cursor_audit import CursorAudit

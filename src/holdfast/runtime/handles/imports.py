@@ -10,9 +10,8 @@ from holdfast.core import cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Key
 from holdfast.runtime import importers, recover
-from holdfast.runtime.acts import Actor, ActResult, Preview, actor_named
+from holdfast.runtime.acts import Actor, ActResult, Preview, act, actor_named
 from holdfast.runtime.define.pipeline import check_name
-from holdfast.runtime.handles.act import act
 from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.handles.cursors import key_named, read
 from holdfast.runtime.importers import ImportedPages, ImportPlan

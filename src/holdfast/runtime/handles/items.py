@@ -15,8 +15,7 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Key, Kind, State, StoredItem
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Preview, actor_named
-from holdfast.runtime.handles.act import act
+from holdfast.runtime.acts import ActResult, Preview, act, actor_named
 from holdfast.runtime.handles.checks import check_kind
 from holdfast.runtime.partitions import kind_by_number, standing_of
 from holdfast.runtime.report import overview

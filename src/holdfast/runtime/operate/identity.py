@@ -1,7 +1,7 @@
 """The check that a source is still what it was when a scan of it began. It is made before another row is read, and
 before a finished scan is reported as complete again."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -53,9 +53,13 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
     found = _since(source, store, batch, span)
     if found.changed:
         states = rows_by_state(store.chunks(batch.id)).keys()
-        if states - {State.DEAD.value}:  # redriven rows were corrected in place
+        if _only_buried_rows_changed(source, store, batch, span, states):
             return ()
-        buried = f". If you corrected buried rows, redrive them first: {command('dead redrive', batch.name)}"
+        buried = (
+            ". If you corrected buried rows, each must have as many bytes as before (pad it with blanks), and must be "
+            f"redriven first: {command('dead redrive', batch.name)}. To settle a row by hand instead, put the old file "
+            f"back: {command('dead resolve', batch.name, 'ROW')}"
+        )
         dead = _dead_range(store, batch) if not states and _corrected(source) else ""
         raise SourceChanged(
             f"batch {batch.name!r} is finished, and {source!r} has changed since: {found.changed}. The results of the "
@@ -64,6 +68,23 @@ def refuse_changed_batch(source: Readable, store: Store, batch: Batch) -> tuple[
             f"{buried if states else _redrive_first(batch, dead) if dead else ''}"
         )
     return (grown_by(source, batch, found),) if found.more else ()
+
+
+def _only_buried_rows_changed(
+    source: Readable, store: Store, batch: Batch, span: Span, states: Collection[str]
+) -> bool:
+    """Return whether nothing but buried rows that were redriven or settled since can have changed. In a file each of
+    them must have as many bytes as before: otherwise rows behind it are not where the record says. A file that cannot
+    be compared in parts is accepted only while redriven rows are about to be read."""
+    if not set(states) - {State.DEAD.value}:
+        return False
+    if not isinstance(source, LineFile) or not source.can_be_sought:
+        return State.PENDING.value in states or not isinstance(source, Identified)
+    before = span.identity
+    if not isinstance(before, dict) or source.identity()["size"] != before["size"]:
+        return False
+    rows = each_item(store, batch.id, kind=Kind.ROWS)
+    return source.changed_beside(before, [source.bytes_of(span_of(row.payload).after) for row in rows]) is None
 
 
 def _redrive_first(batch: Batch, dead: str) -> str:

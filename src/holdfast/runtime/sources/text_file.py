@@ -265,11 +265,15 @@ class LineFile:
     def byte_after(self, after: Cursor | None) -> int:
         """Return the byte at which the next row after a cursor begins in the present file; if that is not known, a byte
         before it."""
+        return self.bytes_of(after)[0]
+
+    def bytes_of(self, after: Cursor | None) -> tuple[int, int | None]:
+        """Return the first byte of the row after a cursor, and the byte behind it; None if there is no such row."""
         start = place_of(after, "byte", self._what)
         with suppress(HoldfastError, OSError, ValueError):
             if (found := self._stretch(start, 1)) is not None:
-                return found[0]
-        return start[0]
+                return found[0], found[1]
+        return start[0], None
 
     def _stretch(self, start: tuple[int, int], count: int) -> tuple[int, int, bool] | None:
         """Return where some rows begin, where they end, and whether the last has a line end; None if there are

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.stores.memory import MemoryStore
+from tests.operations.scanned import Totals
 
 WHY = "because"
 Run = Callable[..., hf.Report]
@@ -160,3 +162,19 @@ def test_a_pipeline_of_another_store_is_not_asked(tmp_path: Path, where: Path, r
                 ask()
         other.use_store(where)
         assert store["letters"].plan(other).count("run") == 1
+
+
+def test_a_partition_that_a_preview_left_alone_stays_with_its_owner() -> None:
+    store = MemoryStore()
+    totals = Totals(store, range(1000), partitions=2)
+    totals.bad = {10}
+    totals.run()
+    with hf.open(store) as opened:
+        cursors = opened["totals"].cursors
+        cursors.resume(1, reason="once more")
+        preview = cursors.resume(dry_run=True)
+        assert preview.items == 1
+        totals.claim()
+        before = totals.fences()
+        assert preview.carry_out(reason=WHY).changed == 1
+        assert totals.fences()[1] == before[1], "its owner works on"

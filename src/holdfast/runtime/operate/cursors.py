@@ -295,7 +295,10 @@ def retry(store: Store, batch: Batch, plan: CursorPlan, by: Actor, *, named: boo
     partition that is done is left alone unless it is named."""
     lifecycle.check_goes_on(store, batch)
     chunks = store.chunks(batch.id)
-    decided = (_decide_retry(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named) for turn in plan.parts)
+    decided = (
+        turn.left if turn.left else _decide_retry(turn.at, chunk_of(chunks, turn.at.n), by.reason, named=named)
+        for turn in plan.parts
+    )
     acts = Acts(store, batch, by).carry_out(RESET, decided, seize=True, body=canonical.encode(plan.origin))
     return acts.result(RESET, noun=PARTITION)
 

@@ -218,3 +218,29 @@ def test_a_budget_is_used_up_with_its_last_unit_whichever_run_spent_the_others()
     assert not purse.is_empty
     purse.add(replace(NOTHING, counts=Counts(done=1, spent=1), spends=[(0, Spend(7, usd=1))]))
     assert purse.is_empty
+
+
+def test_items_that_are_run_again_do_not_make_the_rest_look_dear(restart: Callable[..., hf.Pipeline]) -> None:
+    def define(answer: int) -> Callable[[hf.Pipeline], None]:
+        def stages(book: hf.Pipeline) -> None:
+            @book.stage
+            def pay(n: int, ctx: hf.Context) -> int:
+                ctx.spend(usd="0.01")
+                if n == 3:
+                    raise hf.Permanent("three", "it is not wanted")
+                return n
+
+            @book.stage
+            def free(n: int) -> int:
+                return n + answer
+
+        return stages
+
+    run(restart(define(0)), range(200), tolerate=1, budget=hf.Budget(usd=3))
+    book = restart(define(1))
+    run_again = {"tolerate": 1, "budget": hf.Budget(usd=3)}
+    with hf.open(book.store) as store:
+        store["book"].reset(to_stage="free", reason="free was wrong")
+    report = run(book, range(200), **run_again)
+    assert (report.state, report.this_run.done) == ("complete with dead letters", 199), report
+    assert str(report.totals.usd) == "2.00"

@@ -366,12 +366,15 @@ DEAR = 3
 class Purse:
     """The budget of a run and the cost of an item; decides how much to reserve for claimed items."""
 
-    def __init__(self, cap: int | None = None, item_cost: int | None = None, chunks: Sequence[Chunk] = ()) -> None:
+    def __init__(
+        self, cap: int | None = None, item_cost: int | None = None, chunks: Sequence[Chunk] = (), stages: int = 1
+    ) -> None:
         self.cap, self._item_cost = cap, item_cost
         """Units that the batch may spend in all, and the cost of an item that the user declared."""
         self._before = sum(chunk.counts.spent for chunk in chunks)
-        settled = sum(chunk.counts.done + chunk.counts.dead for chunk in chunks)
-        self._mean_before = self._before // settled if settled else 0
+        paid = sum(max(chunk.counts.done + chunk.counts.dead, chunk.counts.attempts // stages) for chunk in chunks)
+        self._mean_before = self._before // paid if paid else 0
+        """What an item cost on average. Items that were sent back are not settled, but were paid for."""
         self._now = self._settled = 0
         self._dearest: dict[int, int] = {}
         self._cheapest: dict[int, int] = {}

@@ -185,8 +185,9 @@ class Session:
         )  # fmt: skip
         return Desk(
             Rules(request=request, name=batch.name, grace=grace, guarded=guarded), queues, self.control,
-            Purse(options.cap, options.item_cost, chunks), Appetite(queues, options.workers, time.monotonic()),
-            deaths, returns, new_id=new_commit_id, portion=Assignment, is_empty=not chunks,
+            Purse(options.cap, options.item_cost, chunks, len(queues)),
+            Appetite(queues, options.workers, time.monotonic()), deaths, returns, new_id=new_commit_id,
+            portion=Assignment, is_empty=not chunks,
             careful=bool(chunks) and look_for_blame(self.store, batch, chunks, ledger),
         )  # fmt: skip
 

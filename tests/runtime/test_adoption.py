@@ -226,3 +226,46 @@ def test_an_adopter_takes_the_item_and_the_context(book: hf.Pipeline, adopter: A
     stage = book.stage(name="look")(lambda value: value)
     with pytest.raises(hf.UsageError, match=r"the adopter of stage 'look' takes . arguments: write \(item, ctx\)"):
         stage.adopt(adopter)
+
+
+@pytest.mark.parametrize("how", ["code", "payload", "reset"])
+def test_what_is_to_be_replaced_is_not_adopted(restart: Callable[..., hf.Pipeline], how: str) -> None:
+    index: dict[int, str] = {}
+
+    def define(mark: str) -> Callable[[hf.Pipeline], None]:
+        def stages(book: hf.Pipeline) -> None:
+            if mark == "old":
+
+                @book.stage
+                def write(page: dict[str, Any]) -> str:
+                    index[page["n"]] = page["text"]
+                    return str(index[page["n"]])
+            else:
+
+                @book.stage
+                def write(page: dict[str, Any]) -> str:
+                    index[page["n"]] = page["text"].upper()
+                    return str(index[page["n"]])
+
+            @write.adopt
+            def written(page: dict[str, Any], ctx: hf.Context) -> str | None:
+                return index.get(page["n"])
+
+        return stages
+
+    pages = [{"n": n, "text": "a"} for n in range(3)]
+    book = restart(define("old"))
+    assert run(book, pages, key="n").is_complete
+    if how == "payload":
+        pages[1] = {"n": 1, "text": "b"}
+        report = run(book, pages, key="n", changed="rerun")
+        wanted = ["a", "b", "a"]
+    elif how == "reset":
+        with hf.open(book.store) as store:
+            store["book"].reset(1, reason="do it again")
+        index[1] = "stale"
+        report, wanted = run(book, pages, key="n"), ["a", "a", "a"]
+    else:
+        report, wanted = run(restart(define("new")), pages, key="n", on_code_change="rerun"), ["A", "A", "A"]
+    assert [result.output for result in report.results()] == wanted
+    assert report.this_run.adopted == 0

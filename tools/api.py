@@ -24,7 +24,8 @@ SECTIONS = {
     "Runs": "Report Result DeadLetter Figures StageFigures Statistics Plan Reconciliation Finding BatchState "
     "StopReason State",
     "Messages": "Processed lambda_handler",
-    "Sources": "Csv JsonLines Parquet Folder File Table Query Objects Object Pages Reader Source Readable Cursor Span",
+    "Sources": "Csv JsonLines Parquet Folder File Malformed Table Query Objects Object Pages Reader Source Readable "
+    "Cursor Span",
     "Scans": "Scan Partition ScanReport Follow Tick",
     "Stores": "open StoreHandle BatchHandle ItemHandle DeadLetters FoundOrphans CursorHandle Status ItemStory "
     "NumberedEvent Preview ActResult BatchChange",

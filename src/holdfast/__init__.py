@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         File,
         Folder,
         JsonLines,
+        Malformed,
         Object,
         Objects,
         Pages,
@@ -88,7 +89,8 @@ __all__ = [
     "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "CursorHandle", "Damaged", "DeadLetter", "DeadLetters",
     "Defer", "DefinitionChanged", "DiedAlike", "Figures", "File", "Files", "Finding", "FingerprintChanged", "Folder",
     "Follow", "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory", "JsonLines",
-    "LeaseLost", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages", "Parquet", "Partition",
+    "LeaseLost", "Malformed", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages", "Parquet",
+    "Partition",
     "PayloadChanged", "Permanent", "Pipeline", "Plan", "Preview", "Processed", "Query", "Readable", "Reader",
     "Reconciliation", "Refused", "Report", "ResourceError", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew",
     "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StageFigures", "State", "Statistics",
@@ -128,8 +130,8 @@ _HOMES = {
     "runtime.scan.walk": ("Partition",),
     "runtime.sinks.files": ("Files",),
     "runtime.sources": (
-        *("Csv", "File", "Folder", "JsonLines", "Object", "Objects", "Pages", "Parquet", "Query", "Readable", "Reader"),
-        *("Source", "Span", "Table"),
+        *("Csv", "File", "Folder", "JsonLines", "Malformed", "Object", "Objects", "Pages", "Parquet", "Query"),
+        *("Readable", "Reader", "Source", "Span", "Table"),
     ),
 }
 """The modules of the public names; `core.errors` has the others. A name is loaded when it is first used."""

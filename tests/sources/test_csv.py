@@ -193,3 +193,9 @@ def test_a_file_of_another_sort_is_told_by_what_it_is(here: Path, source: Any, d
         list(source(path))
     with pytest.raises(UsageError, match=said):
         source(path).split(3)
+
+
+def test_a_broken_row_that_is_read_like_a_row_says_where_it_is_and_what_to_do() -> None:
+    (row,) = rows_of(b"a,b\n1\n")
+    with pytest.raises(UsageError, match=r"a\.csv:2: .*has no 'a': skip it with .*hf\.Malformed"):
+        row["a"]

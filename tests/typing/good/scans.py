@@ -147,3 +147,8 @@ def read_files(files: Iterable[hf.File], objects: Iterable[hf.Object]) -> None:
 
 def ranges(source: hf.Readable) -> Sequence[hf.Span]:
     return source.split(3)
+
+
+def readable() -> Iterator[Row | hf.Malformed]:
+    for row in hf.Csv("prices.csv"):
+        yield row if isinstance(row, hf.Malformed) else {"price": row["price"]}

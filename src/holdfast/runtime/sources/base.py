@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import IO, Any, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -199,11 +199,13 @@ class Followable(Readable, Protocol):
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the place of an item that could not be read as one."""
+    """A row of a file that cannot be read. In a pipeline or scan it becomes a dead letter. A function that reads a
+    source itself gets it among the rows: check with `isinstance`, and yield it unchanged to have it buried."""
 
     raw: bytes
     """The bytes as they were found; cut if they are too long to keep."""
     why: str
+    """What is wrong with it."""
     where: str
     """Name and line, such as `pages.jsonl:17`."""
     byte: int | None = None
@@ -213,6 +215,12 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """The reason in its dead letter."""
         return f"{self.where}: {self.why}"
+
+    def __getitem__(self, field: Any) -> NoReturn:
+        raise UsageError(
+            f"{self.reason}. This row cannot be read, so it has no {field!r}: skip it with "
+            "`if isinstance(row, hf.Malformed)`, or yield it unchanged to make it a dead letter"
+        )
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Output shown on a page, compared with the output of the page's code. Copied beside the script that a page becomes.
 
-A number matches any other number, a duration any duration, a digest any digest, a run of blanks or of box lines any
-other, `…` anything within a line, and a line that is only `...` any number of lines.
+Figures that differ from run to run (durations, rates, moments, decimals, entries, free space, process ids, digests)
+match any other of their kind, a run of blanks or of box lines any other, `…` anything within a line, and a line that is
+only `...` any number of lines. Every other number is compared.
 """
 
 import difflib
@@ -10,8 +11,18 @@ import subprocess
 import sys
 from typing import TextIO
 
-DIGEST = re.compile(r"\b[0-9a-f]{12,}\b")
-NUMBER = re.compile(r"<?\d(?:[\d,.:]*\d)?(?:e-?\d+)?(?: (?:ms|s|min|h)\b)?")
+FIGURES = re.compile(
+    r"""
+    \b[0-9a-f]{12,}\b                                # a digest
+    | \b\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::[\d.]+)?Z?)?  # a moment
+    | \b\d+(?::\d\d)+(?:\.\d+)?Z?                      # a time
+    | <?(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?\ ?(?:ms|s|min|h)\b  # a duration
+    | (?<![\w.$])\d[\d,]*(?:\.\d+)?(?=(?:\ (?:rows|items))?/s)  # a rate
+    | (?<![\w.$])\d[\d,]*\.\d+(?:e-?\d+)?               # a decimal that is not money
+    | (?<=pid\ )\d+ | \b[\d,]+(?=\ (?:entry|entries|MiB)\b)
+    """,
+    re.VERBOSE,
+)
 RULE = re.compile(r"[─━═┄╌-]{2,}")
 BLANK = re.compile(r"\s+")
 
@@ -61,8 +72,8 @@ def compare(actual: str, expected: str) -> None:
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines that are not blank, with numbers, blanks and rules made alike."""
-    for mark, expression in (("0", DIGEST), ("0", NUMBER), ("──", RULE)):
+    """Return the lines that are not blank, with figures, blanks and rules made alike."""
+    for mark, expression in (("0", FIGURES), ("──", RULE)):
         text = expression.sub(mark, text)
     return [alike for line in text.splitlines() if (alike := BLANK.sub(" ", line).strip())]
 

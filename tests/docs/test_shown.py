@@ -11,10 +11,10 @@ REAL = "book: complete. All 1,000 items\n  this run 1,000 done in 0.1 s (16,254.
     "page",
     [
         REAL,
-        "book: complete. All 7 items\n this run 7 done in 350 ms (2/s)\nhead 00112233445566\n",
-        "book: … All 7 items\n...\n",
+        "book: complete. All 1,000 items\n this run 1,000 done in 350 ms (2/s)\nhead 00112233445566\n",
+        "book: … All 1,000 items\n...\n",
         "...\nhead 00112233445566",
-        "...\nthis run 7 done in 2e-05 s (3/s)\n...",
+        "...\nthis run 1,000 done in 2e-05 s (3/s)\n...",
     ],
 )
 def test_what_means_the_same_is_the_same(page: str) -> None:
@@ -24,11 +24,11 @@ def test_what_means_the_same_is_the_same(page: str) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        "book: complete. All 7 items\n",
-        "book: complete. All 7 pages\n...",
+        "book: complete. All 7 items\n...",
+        "book: complete. All 1,000 pages\n...",
         REAL + "and more",
         "book: …",
-        "...\nthis run 7 dead in 2 s (3/s)\n...",
+        "...\nthis run 1,000 dead in 2 s (3/s)\n...",
     ],
 )
 def test_a_difference_is_told(page: str) -> None:

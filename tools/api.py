@@ -47,6 +47,8 @@ FOR_THE_ENGINE = {
     "Breaker": {"rule"},
     "Retry": {"policy"},
     "Segment": {"identity"},
+    "Scan": {"follows", "partitions"},
+    "Follow": {"follows", "partitions"},
     "Preview": {"perform", "previewed", "keys"},
     "Report": {"of"},
     "Reconciliation": {"facts", "basis", "is_told"},
@@ -66,6 +68,7 @@ Every public name, generated from the code by `make docs`. `import holdfast as h
 Times are written as `"250ms"`, `"30s"`, `"15m"`, `"1h30m"`, `"2d"`, as a number of seconds, or as a `timedelta`.
 Money is a `Decimal`, a text, an integer or a float. A wrong argument raises `hf.UsageError` before anything happens.
 """
+MEMBERS = (FunctionType, property, staticmethod)
 ARGUMENT = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*): (.*)$")
 
 
@@ -139,7 +142,7 @@ def _public(it: type, hidden: set[str]) -> Iterator[tuple[str, Any]]:
     seen = {*hidden, "model_post_init"}  # the latter is made by pydantic
     for owner in reversed([each for each in it.__mro__ if each.__module__.startswith("holdfast")]):
         for member, value in vars(owner).items():
-            if not member.startswith("_") and member not in seen and isinstance(value, FunctionType | property):
+            if not member.startswith("_") and member not in seen and isinstance(value, MEMBERS):
                 seen.add(member)
                 yield member, getattr(it, member)
 
@@ -161,8 +164,8 @@ def _classes() -> dict[str, ast.ClassDef]:
 
 
 def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Yield the names that are assigned with a docstring below."""
-    for line, below in pairwise(body):
+    """Yield the fields of a class, and other names that are assigned with a docstring below."""
+    for line, below in pairwise([*body, ast.Pass()]):
         match line, below:
             case (
                 ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name), *_])
@@ -170,6 +173,8 @@ def _documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
                 ast.Expr(value=ast.Constant(value=str(text))),
             ) if not name.startswith("_"):
                 yield name, _cell(inspect.cleandoc(text))
+            case ast.AnnAssign(target=ast.Name(id=name)), _ if not name.startswith("_"):
+                yield name, ""
 
 
 def _docstring(it: Any) -> tuple[str, list[tuple[str, str]]]:

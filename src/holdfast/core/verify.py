@@ -175,12 +175,17 @@ class Finding(Plain, Value, frozen=True, kw_only=True):
     _tells: ClassVar[str] = "what item=key number=n stage file why remedy"
 
     what: What
+    """The kind: missing, different, extra, duplicated, never created, unexpected, unknown, miscounted, unverified."""
     why: str
+    """What is wrong, in words."""
     n: int | None = None
     """The number of the item, if the finding is about one."""
     key: Key | None = None
+    """The key of the item, if it is known."""
     stage: int | None = None
+    """The index of the stage whose output it is about."""
     file: str = ""
+    """The file that it is about."""
     expect: str = ""
     """The command that puts the number of items on record, if the finding is about that number."""
 
@@ -263,12 +268,17 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
     """A comparison of the expected, the recorded and the observed state of a batch."""
 
     batch: str
+    """The name of the batch."""
     course: BatchMode
+    """The mode of the batch: open, paused or cancelled."""
     stopped: bool
     """True if the batch ended while work was left."""
     expected: Expected
+    """The items that it should have: `admitted`, `read`, `keys`, `total`, `closed`."""
     recorded: Recorded
+    """The number of items in each state, counted item by item."""
     observed: Observed
+    """The outputs that were inspected: `how`, `outputs`, `files`, `published`, `leftovers`, `superseded`."""
     heads: str
     """A digest over the ends of all chains: the state of the batch that was compared."""
     found: Mapping[What, int]

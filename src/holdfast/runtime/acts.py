@@ -90,6 +90,7 @@ class Preview(Plain):
     counts: Mapping[str, int]
     """How many items there are of each kind, or would have each fate."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """Other facts about the act, such as the stage that items begin at."""
     in_flight: int = 0
     """How many of the items a living owner is working on."""
     owners: tuple[str, ...] = ()
@@ -101,13 +102,17 @@ class Preview(Plain):
     first: tuple[Any, ...] = ()
     """The first items: their keys, or a row for each under `columns`."""
     columns: tuple[str, ...] = ()
+    """The headings of `first`, if it has rows."""
     more: int = 0
     """How many further rows there are."""
     left_alone: Mapping[str, int] = field(default_factory=dict)
     """How many items would not change, by reason."""
     titles: tuple[str, ...] = ()
+    """The act in sentences."""
     rows: tuple[tuple[str, str], ...] = ()
+    """Details, each with a label."""
     remark: str = ""
+    """A remark at the end."""
     warning: str = ""
     """Why the items could not continue: their batch has ended."""
     question: str = ""

@@ -25,8 +25,11 @@ class NumberedEvent(NamedTuple):
     """A stored event: its number in the store, its kind, and the CloudEvent that is delivered."""
 
     number: int
+    """Its number in the store."""
     kind: str
+    """Its kind, such as `item.dead`."""
     envelope: dict[str, Any]
+    """The CloudEvent."""
 
 
 class Delivered(NamedTuple):

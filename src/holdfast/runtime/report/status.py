@@ -340,6 +340,7 @@ class StageFigures:
     the last stage are the settled items of the batch."""
 
     name: str
+    """The name of the stage."""
     passed: int
     """Items that need this stage no more: they passed it, or they are settled."""
     running: int

@@ -301,12 +301,19 @@ class ItemStory(Plain):
     )
 
     batch: str
+    """The name of its batch."""
     key: Key
+    """Its key."""
     number: int
+    """Its number in the batch, from 0."""
     state: str
+    """Its state."""
     stage: str
+    """The stage it is at; `end` after the last."""
     epoch: int
+    """How often it was started again."""
     attempts: int
+    """How many attempts it has used at its stage."""
     events: tuple[StoryEvent, ...]
     """Everything that happened to it, oldest first."""
     now: str

@@ -7,20 +7,22 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 import holdfast as hf
 from holdfast.core import canonical
-from holdfast.core.model import Counts, State
+from holdfast.core.model import BatchId, Chunk, Counts, ItemState, State
 from holdfast.core.retry import Policy
 from holdfast.core.settle import settle
 from holdfast.runtime.engine import stage_counts
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.progress import StageRates, _Lines, _Terminal, sentence, shown_stages, stage_sentences
-from holdfast.runtime.engine.stage_counts import PendingByStage, StageCounts
+from holdfast.runtime.engine.stage_counts import PendingByStage, StageCounts, read_pending
 from holdfast.stores.base import each_item, find_batch
 from tests.core.made import NOW, chunk, done, failed, item, lost, skipped
 from tests.runtime.support import run, wait_for
@@ -367,3 +369,22 @@ def test_a_name_gives_no_orders_to_the_terminal() -> None:
     text = "\n".join(screen(80, moment(evil, evil), color_system="256"))
     assert "\x1b[2J" not in text
     assert "[red]x" in text
+
+
+def test_an_estimate_is_taken_from_all_over_the_batch() -> None:
+    class Ahead:
+        """A batch whose first quarter is at the third stage, and all the rest at the first."""
+
+        def items(self, batch: BatchId, *, lo: int, hi: int, state: State, limit: int) -> list[Any]:
+            return [
+                SimpleNamespace(place=ItemState(stage=2 if n < 5_000 else 0)) for n in range(lo, min(hi, lo + limit))
+            ]
+
+    def begun(lo: int) -> Chunk:
+        return replace(chunk(lo, lo + 1_000), counts=Counts(attempts=1))
+
+    chunks = [*(begun(lo) for lo in range(0, 20_000, 1_000)), chunk(20_000, 30_000)]
+    found = read_pending(cast("Any", Ahead()), cast("Any", SimpleNamespace(id=BatchId(1))), chunks)
+    assert (dict(found.counts), found.is_estimate) == ({2: 5_000, 0: 25_000}, True)
+    few = read_pending(cast("Any", Ahead()), cast("Any", SimpleNamespace(id=BatchId(1))), chunks[4:7])
+    assert (dict(few.counts), few.is_estimate) == ({2: 1_000, 0: 2_000}, False)

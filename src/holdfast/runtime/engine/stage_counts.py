@@ -11,7 +11,8 @@ from holdfast.stores.base import Store
 
 READ_ITEMS = 5_000
 """Pending items that are read from the store to count them by stage; if there are more, the counts are scaled up."""
-PAGE = 1_000
+READ_CHUNKS = 50
+"""Chunks whose items are read then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +21,30 @@ class PendingByStage:
 
     counts: Counter[int] = field(default_factory=Counter)
     is_estimate: bool = False
-    """Only the first items were read: the counts are scaled up."""
+    """Only some items were read: the counts are scaled up."""
 
 
 def read_pending(store: Store, batch: Batch, chunks: Sequence[Chunk]) -> PendingByStage:
-    """Read at which stages the pending items of these chunks are."""
-    found, seen, left = Counter[int](), 0, sum(chunk.pending for chunk in chunks)
-    for chunk in chunks:
-        lo, pending = int(chunk.lo), chunk.pending
-        while pending > 0 and seen < READ_ITEMS:
-            page = store.items(batch.id, lo=lo, hi=chunk.hi, state=State.PENDING, limit=min(PAGE, READ_ITEMS - seen))
-            if not page:
-                break
-            found.update(item.place.stage for item in page)
-            lo, pending, seen = page[-1].n + 1, pending - len(page), seen + len(page)
-    if not seen or seen >= left:
-        return PendingByStage(found)
-    return PendingByStage(Counter({stage: count * left // seen for stage, count in found.items()}), is_estimate=True)
+    """Read at which stages the pending items of these chunks are. If there are many, some items of chunks from all over
+    the batch are read: its beginning is usually ahead of its end."""
+    begun = [chunk for chunk in chunks if chunk.pending and _may_have_begun(chunk)]
+    left = sum(chunk.pending for chunk in begun)
+    whole = sum(chunk.pending for chunk in chunks)
+    sampled = begun if left <= READ_ITEMS else begun[:: -(-len(begun) // READ_CHUNKS)]
+    most = READ_ITEMS if left <= READ_ITEMS else max(1, READ_ITEMS // len(sampled))
+    found, seen = Counter[int](), 0
+    for chunk in sampled:
+        items = store.items(batch.id, lo=chunk.lo, hi=chunk.hi, state=State.PENDING, limit=most)
+        found.update(item.place.stage for item in items)
+        seen += len(items)
+    counts = Counter({stage: count * left // max(1, seen) for stage, count in found.items()})
+    counts[0] += whole - left
+    return PendingByStage(counts, is_estimate=seen < left)
+
+
+def _may_have_begun(chunk: Chunk) -> bool:
+    """Return whether any of its items can be beyond the first stage."""
+    return chunk.counts.attempts > 0 or chunk.owner is not None or chunk.parent is not None
 
 
 class StageCounts:

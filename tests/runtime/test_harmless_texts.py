@@ -122,3 +122,15 @@ def test_options_of_the_connection_reach_it_and_a_panic_of_the_library_stays_ins
     with pytest.raises(hf.UsageError, match="cannot be opened"):
         base.client(place, allow_http=True, endpoint="http://127.0.0.1:1")
     assert capfd.readouterr().err == ""
+
+
+def test_the_reason_of_a_dead_letter_is_what_the_server_said_and_not_where_to_read_about_it() -> None:
+    p = hf.Pipeline("p", store="memory:")
+
+    @p.stage
+    def ask(n: int) -> int:
+        request = httpx.Request("GET", "http://localhost/pages")
+        return httpx.Response(400, request=request).raise_for_status().status_code
+
+    (letter,) = run(p, [1]).dead
+    assert letter.reason == "Client error '400 Bad Request' for url 'http://localhost/pages'"

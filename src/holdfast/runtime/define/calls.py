@@ -7,6 +7,7 @@ keep the process from ending.
 import inspect
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -187,9 +188,13 @@ def no_answer(error: BaseException) -> str:
     return f"{how}; the item itself may be fine: fix the function, or the service that it checks"
 
 
+HINT = re.compile(r"\nFor more information check: https?://\S+")
+"""A line that httpx adds to every error of a server."""
+
+
 def text_of(error: BaseException) -> str:
     try:
-        text = ". ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        text = ". ".join([HINT.sub("", str(error)), *map(str, getattr(error, "__notes__", ()))])
         return canonical.storable(text) or type(error).__name__
     except Exception as worse:  # noqa: BLE001 - a user's __str__ may raise anything
         return f"{type(error).__name__} (its text cannot be read: {type(worse).__name__})"

@@ -460,7 +460,8 @@ class _StoryTeller:
             )
         who = owners.short(header.actor)
         found = next((shot for shot in body.snapshots if shot.n == self._n), None)
-        stood = f", at {self._name(found.stage)!r} with {found.attempt} attempts used" if found is not None else ""
+        used = many(found.attempt, "attempt") if found is not None else ""
+        stood = f", at {self._name(found.stage)!r} with {used} used" if found is not None else ""
         facts = {"owner": header.actor, "fence": header.fence, "expires": body.expires, "blame": body.blame}
         self._grant = self._event(header, "claimed", f"claimed by {who} under fence {header.fence}{stood}", **facts)
 

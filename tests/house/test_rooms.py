@@ -11,7 +11,7 @@ from tests.house.source import ROOT, modules
 
 ORDER = (
     "core",
-    *("stores.faults", "stores.owners", "stores.filesystem", "stores.seen", "stores.base"),
+    *("stores.faults", "stores.owners", "stores.filesystem", "stores.seen_keys", "stores.base"),
     *("stores.memory", "stores.sqlite", "stores.buckets", "stores.bucket", "stores.open"),
     *("runtime.text", "runtime.lookup", "runtime.journal", "runtime.acts"),
     *("runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.partitions", "runtime.events"),

@@ -18,8 +18,8 @@ from holdfast.runtime.define import definition
 from holdfast.runtime.operate import audit, operations
 from holdfast.runtime.recover import set_aside
 from holdfast.runtime.sinks.base import Evidence
+from holdfast.runtime.sinks.name_notes import Names, NamesHolder
 from holdfast.runtime.sinks.names import FOLDER
-from holdfast.runtime.sinks.rivals import Names, NamesHolder
 from holdfast.stores.base import find_batch
 
 from .support import App, Calls, run

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 import holdfast as hf
 from holdfast.core.outcome import Lost
 from holdfast.runtime.acts import Actor
-from holdfast.runtime.engine.exchange import GateAnswer
+from holdfast.runtime.engine.exchange import InputAnswer
 from holdfast.runtime.engine.withheld import WithheldReturns
 from holdfast.runtime.operate import operations
 from holdfast.runtime.report import why
@@ -508,9 +508,9 @@ def test_nothing_goes_back_while_verifiers_are_still_asked_about_others() -> Non
     hold.read([item(0), item(1)])
     hold.unasked.extend([item(0), item(1)])
     first, second = (effect.question for effect in returns.start([hold]))
-    assert list(returns.take(GateAnswer(first, [], [gone]), [gone], 0.0)) == []
+    assert list(returns.take(InputAnswer(first, [], [gone]), [gone], 0.0)) == []
     returns.let_through([hold], nothing_left=True)
     assert hold.outcomes == []
-    assert list(returns.take(GateAnswer(second, [item(1)], []), [], 0.0)) == []
+    assert list(returns.take(InputAnswer(second, [item(1)], []), [], 0.0)) == []
     returns.let_through([hold], nothing_left=True)
     assert hold.outcomes == [gone]

@@ -36,10 +36,10 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.driver import Beside, HoldDriver, Left, LoneHold
 from holdfast.runtime.engine.exchange import LEAST_SECONDS, NEVER, Deadline
-from holdfast.runtime.engine.gate import ask
 from holdfast.runtime.engine.handover import Handover, make_calls
 from holdfast.runtime.engine.hooks import tell_buried
 from holdfast.runtime.engine.ingester import Ingester
+from holdfast.runtime.engine.input_check import ask
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner

@@ -35,7 +35,7 @@ from holdfast.runtime.verify.observe import recorded_digests
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.seen import SeenKeys
+from holdfast.stores.seen_keys import SeenKeys
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition

@@ -6,7 +6,7 @@ INSPECTOR = "holdfast.runtime.verify.inspector"
 OBSERVER = "holdfast.runtime.verify.observe"
 OWNERSHIP = "holdfast.runtime.verify.ownership"
 RECHECK = "holdfast.runtime.verify.recheck"
-GATE = "holdfast.runtime.engine.gate"
+GATE = "holdfast.runtime.engine.input_check"
 
 MUTANTS = (
     TextualMutant(

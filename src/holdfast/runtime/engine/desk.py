@@ -161,7 +161,7 @@ class Desk:
                 self._hear_beat(event)
             elif isinstance(event, ex.CheckpointReached):
                 yield from self._save(event)
-            elif isinstance(event, ex.GateAnswer):
+            elif isinstance(event, ex.InputAnswer):
                 yield from self._passed(event)
             elif isinstance(event, ex.Broken):
                 yield from self._broken(event)
@@ -186,7 +186,7 @@ class Desk:
         else:
             hold.savings.append(event.saving)
 
-    def _passed(self, passed: ex.GateAnswer) -> Effects:
+    def _passed(self, passed: ex.InputAnswer) -> Effects:
         question, outcomes = passed.question, passed.outcomes
         if not question.hold.lost:
             at = question.items[0].place.stage

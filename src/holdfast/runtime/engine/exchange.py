@@ -208,7 +208,7 @@ class Question(NamedTuple):
     """Why the input of some items is known to be gone."""
 
 
-class GateAnswer(NamedTuple):
+class InputAnswer(NamedTuple):
     """The answer to a question: items that may continue, and outcomes of those that may not."""
 
     question: Question
@@ -232,7 +232,7 @@ class Woken(NamedTuple):
     """Another process has written; it is not known what."""
 
 
-Event = Answer | Broken | CheckpointReached | GateAnswer | Beat | Woken
+Event = Answer | Broken | CheckpointReached | InputAnswer | Beat | Woken
 
 
 # -- effects: what is asked for -------------------------------------------------------------------------------------

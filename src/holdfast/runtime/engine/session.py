@@ -17,9 +17,9 @@ from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interr
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.dispatch import Appetite, Purse
 from holdfast.runtime.engine.exchange import Rules
-from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.hooks import tell_buried
 from holdfast.runtime.engine.ingester import Ingester, none_given
+from holdfast.runtime.engine.input_check import InputCheck
 from holdfast.runtime.engine.leases import Heartbeat, new_commit_id
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished
@@ -131,11 +131,11 @@ class Session:
 
     # -- setting up -----------------------------------------------------------------------------------------------
 
-    def _gate(self, desk: Desk, ends: ExitStack) -> Gate | None:
+    def _gate(self, desk: Desk, ends: ExitStack) -> InputCheck | None:
         """Return the gate, if a verifier must be called before an item continues."""
         if not desk.rules.guarded:
             return None
-        gate = Gate(self.store, self.inspector, self.finished)
+        gate = InputCheck(self.store, self.inspector, self.finished)
         ends.callback(gate.close)
         return gate
 

@@ -15,7 +15,7 @@ from holdfast.runtime.define.stage import sinks_among
 from holdfast.runtime.engine.ingester import Ingester
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.stores.base import Store, each_item
-from holdfast.stores.seen import SeenKeys
+from holdfast.stores.seen_keys import SeenKeys
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition

@@ -21,7 +21,7 @@ from holdfast.core.limits import WITHHELD_SECONDS, WITHHELD_TIMES
 from holdfast.core.model import Chunk, DeadLimit
 from holdfast.core.outcome import Done, Failed, Lost, Outcome, Skipped, excuse
 from holdfast.core.verify import is_enough_to_judge, is_too_much
-from holdfast.runtime.engine.exchange import Effect, GateAnswer, Inspect, Look, LookAt, Question, StopRun
+from holdfast.runtime.engine.exchange import Effect, InputAnswer, Inspect, Look, LookAt, Question, StopRun
 from holdfast.runtime.engine.hold import Hold
 
 LIKE_THE_OTHERS = "it died like all the others and was not buried"
@@ -204,7 +204,7 @@ class WithheldReturns:
                 known = {int(item.n): hold.known_lost.pop(item.n) for item in items if item.n in hold.known_lost}
                 yield Inspect(Question(hold, items, known))
 
-    def take(self, passed: GateAnswer, outcomes: Sequence[Outcome], moment: float) -> Effects:
+    def take(self, passed: InputAnswer, outcomes: Sequence[Outcome], moment: float) -> Effects:
         """Take the answer: items become ready, are withheld, or get an outcome."""
         hold = passed.question.hold
         self._free += 1

@@ -20,8 +20,8 @@ from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.control import Control, Role
 from holdfast.runtime.engine.desk import Desk
 from holdfast.runtime.engine.exchange import NEVER
-from holdfast.runtime.engine.gate import Gate
 from holdfast.runtime.engine.hold import Hold
+from holdfast.runtime.engine.input_check import InputCheck
 from holdfast.runtime.engine.leases import Heartbeat, HeldLease, write
 from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.engine.pools import Finished, Refusal, Tried, Unable
@@ -41,7 +41,8 @@ class Worker:
     """Works on one batch until it is settled, or until the run is asked to stop."""
 
     def __init__(self, store: Store, batch: Batch, desk: Desk, stages: Sequence[StageDriver], control: Control,
-                 ledger: Ledger, heartbeat: Heartbeat, finished: Finished, gate: Gate | None) -> None:  # fmt: skip
+                 ledger: Ledger, heartbeat: Heartbeat, finished: Finished,
+                 gate: InputCheck | None) -> None:  # fmt: skip
         self.store, self.batch, self.desk, self.stages = store, batch, desk, stages
         self.control, self.ledger, self.heartbeat = control, ledger, heartbeat
         self.finished, self.gate = finished, gate
@@ -151,7 +152,7 @@ class Worker:
         if isinstance(message, Refusal):
             self._refuse(message.error)
             return ()
-        if isinstance(message, ex.GateAnswer):
+        if isinstance(message, ex.InputAnswer):
             assert self.gate is not None
             self.gate.answered()
             if message.error is not None:

@@ -18,7 +18,7 @@ from holdfast.core.states import ItemFacts, Transition, move
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Actor, ActResult, Acts, Preview, PreviewedItems
 from holdfast.runtime.define.stage import Stage
-from holdfast.runtime.operate.by_hand import OutputByHand, fitted
+from holdfast.runtime.operate.manual_output import OutputByHand, fitted
 from holdfast.runtime.report import lifecycle, reconcile
 from holdfast.runtime.report.attempts import AttemptReader
 from holdfast.runtime.text import brief, many, one_line

@@ -4,7 +4,7 @@ An output is written to a temporary name, synced, and renamed to a staged name i
 the user's files and therefore on the same file system. One sync of that folder makes a group durable; then the store
 commits; then the files get the user's names. Outputs are never edited or deleted here, only replaced by newer outputs
 of the same name and batch; only temporary files are removed. A file that may belong to another batch is never replaced
-(`rivals.py`): its item is a dead letter before it costs anything, or keeps its staged name.
+(`name_notes.py`): its item is a dead letter before it costs anything, or keeps its staged name.
 
 Assumption: after a power loss a rename has happened or has not; the file has one of its two names. Journaling file
 systems (ext4, XFS, Btrfs, APFS, ZFS) guarantee that for a rename between folders; POSIX does not require it. So a lost
@@ -33,7 +33,7 @@ from holdfast.core.errors import NotOurs, Permanent, SinkError, Superseded, Usag
 from holdfast.runtime.sinks import disk, names
 from holdfast.runtime.sinks.base import Evidence, Identity, Leftover, Obstructed, Provenance, TakenOver
 from holdfast.runtime.sinks.disk import decode_content, encode_content
-from holdfast.runtime.sinks.rivals import Names, NamesHolder, Rivals
+from holdfast.runtime.sinks.name_notes import Names, NamesHolder, Rivals
 from holdfast.stores import faults
 
 

@@ -7,7 +7,7 @@ store decides. The first entry of its journal distinguishes a batch from one of 
 the store is moved. That entry is written when the batch is opened, so it is added to the note then.
 
 Templates with `{batch}` give nearly every batch of a store its own names. The sink detects single files that two
-batches name alike (`sinks/rivals.py`), for which it needs a note of every batch.
+batches name alike (`sinks/name_notes.py`), for which it needs a note of every batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from holdfast.runtime.define.stage import Stage
 from holdfast.runtime.journal import first_hash
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.runtime.sinks.files import Files
-from holdfast.runtime.sinks.rivals import NamesHolder, Note
+from holdfast.runtime.sinks.name_notes import NamesHolder, Note
 from holdfast.runtime.text import command
 from holdfast.runtime.verify.inspector import sinks_of
 from holdfast.stores.base import Store, each_output, find_batch

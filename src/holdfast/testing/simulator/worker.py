@@ -453,7 +453,7 @@ class SimulatedWorker:
                 cleared.append(item)
             else:
                 outcomes.append(Lost(item, broken, "its input is gone"))
-        self.tell(ex.GateAnswer(question, cleared, outcomes))
+        self.tell(ex.InputAnswer(question, cleared, outcomes))
 
     # -- settling and committing --------------------------------------------------------------------------------
 

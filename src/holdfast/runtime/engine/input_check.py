@@ -1,5 +1,5 @@
-"""The gate: before an item that was read from the store continues, verifiers check its inputs, on threads of their own.
-A verifier that gives no answer fails the attempt. The desk decides what follows."""
+"""The check of inputs: before an item that was read from the store continues, verifiers check its inputs, on their own
+threads. A verifier that gives no answer fails the attempt. The desk decides what follows."""
 
 import queue
 import random
@@ -9,7 +9,7 @@ from holdfast.core.model import Item, Output
 from holdfast.core.outcome import Lost, Outcome
 from holdfast.core.verify import GoesBack, Inspection, Stays, Verdict
 from holdfast.runtime.engine.assignment import clock
-from holdfast.runtime.engine.exchange import GateAnswer, Question
+from holdfast.runtime.engine.exchange import InputAnswer, Question
 from holdfast.runtime.engine.failures import explain
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.engine.pools import Finished
@@ -17,7 +17,7 @@ from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem
 from holdfast.stores.base import Store
 
 
-class Gate:
+class InputCheck:
     """The threads that call verifiers, for one run."""
 
     def __init__(self, store: Store, inspector: OutputInspector, finished: Finished) -> None:
@@ -57,7 +57,7 @@ class Gate:
                         outcomes.append(outcome)
             except BaseException as raised:  # noqa: BLE001 - the thread of the worker raises it
                 error = raised
-            self.finished.put(GateAnswer(question, cleared, outcomes, error))
+            self.finished.put(InputAnswer(question, cleared, outcomes, error))
 
 
 def ask(

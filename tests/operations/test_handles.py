@@ -383,3 +383,17 @@ def test_the_doctor_looks_at_a_place(tmp_path: Path) -> None:
     with pytest.raises(hf.UsageError, match="in memory has nothing to check"):
         hf.doctor("memory:")
     assert "commit.before" in hf.fault_points()
+
+
+def test_what_is_answered_can_be_printed(store: hf.StoreHandle) -> None:
+    batch = store["letters"]
+    assert str(batch.status()) == (
+        "letters: complete with dead letters\n  items 4 = 2 done + 0 skipped + 2 dead + 0 cancelled + 0 pending"
+    )
+    assert str(batch.audit()).startswith("letters: it holds. ")
+    assert str(batch.reconcile()) == "letters: every item is accounted for"
+    preview = batch.dead("bad-1").discard(dry_run=True)
+    assert str(preview) == "1 dead letter of letters (bad-1) would be given up: it counts as cancelled."
+    assert str(preview.carry_out(reason=WHY)) == "discarded: 1 item of letters"
+    assert str(batch.dead("bad-1").discard(reason=WHY)).endswith("left alone: 1 (cancelled, not dead)")
+    assert str(batch.reset(dry_run=True)).splitlines()[1].startswith("  items: ")

@@ -290,6 +290,10 @@ class Reconciliation(Plain, Value, frozen=True, kw_only=True):
     basis: bytes = b""
     """The facts that decided the end (`course.basis`): the end is announced only while they are unchanged."""
 
+    def __str__(self) -> str:
+        told = f"not explained: {', '.join(self.unexplained)}" if self.unexplained else "every item is accounted for"
+        return "\n".join([f"{self.batch}: {told}", *(f"  {each.what}: {each.why}" for each in self.findings[:20])])
+
     @property
     def unexplained(self) -> tuple[str, ...]:
         """The reasons why the batch is not finished, in words; empty if every item is accounted for."""

@@ -126,6 +126,10 @@ class Preview(Plain):
     previewed: PreviewedItems | None = field(default=None, repr=False, compare=False)
     """The items that are shown, for acts that choose their items again when they are carried out."""
 
+    def __str__(self) -> str:
+        details = [f"  {label}: {text}" for label, text in self.rows]
+        return "\n".join(filter(None, [*self.titles, *details, self.remark, self.warning]))
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing would change."""
@@ -166,6 +170,10 @@ class ActResult(Plain):
     """Why the items cannot continue, and what to do: their batch has ended."""
     noun: str = "item"
     """What was changed: items, partitions or rows."""
+
+    def __str__(self) -> str:
+        left = "".join(f"\n  left alone: {count:,} ({why})" for why, count in self.left_alone)
+        return f"{self.kind}: {self.changed:,} {self.noun}{'s' * (self.changed != 1)} of {self.batch}{left}"
 
     @property
     def overtaken(self) -> int:

@@ -64,6 +64,11 @@ class Audit(Plain):
     set_back: str = ""
     """A note if the store was set back since the batch was opened: entries may be missing that no chain shows."""
 
+    def __str__(self) -> str:
+        checked = f"{self.chains:,} chains, {self.entries:,} entries, {self.items:,} items, {self.outputs:,} outputs"
+        found = [f"  {each.kind}: {each.where}: {each.message}" for each in self.findings]
+        return "\n".join([f"{self.batch}: {'it holds' if self.holds else 'it does not hold'}. {checked}", *found])
+
     @property
     def holds(self) -> bool:
         return not self.findings

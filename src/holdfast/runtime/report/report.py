@@ -21,16 +21,13 @@ from holdfast.runtime.report.forecast import Forecast, PastAttempts, recent_comm
 from holdfast.runtime.report.orphans import Blame
 from holdfast.runtime.report.reconcile import reconcile
 from holdfast.runtime.report.statistics import read_savings
-from holdfast.runtime.report.status import Figures
+from holdfast.runtime.report.status import STATES, Figures
 from holdfast.runtime.text import command, in_words, many, naming_store, one_line, printable, unpause_command, usd, when
 from holdfast.runtime.verify.inspector import Findings, value_of
 from holdfast.stores.base import Store, each_item, find_batch
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
-
-
-STATES = ("done", "skipped", "dead", "cancelled", "pending")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,10 @@ class ScanFacts:
     """True if rows of it were read here: a clone that was never run only has its cursors."""
 
 
+STATES = ("done", "skipped", "dead", "cancelled", "pending")
+"""The states that add up to the items of a batch, in the order in which they are shown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Plain):
     """The status of a batch at one moment. It is plain data: it does not change when the batch does."""
@@ -123,6 +127,10 @@ class Status(Plain):
     """What decides the state of a scan beside its counts; None for a pipeline."""
     halted: str = ""
     """Why its last run ended, if that was recorded and there was no progress since."""
+
+    def __str__(self) -> str:
+        counts = " + ".join(f"{getattr(self.counts, name):,} {name}" for name in STATES)
+        return f"{self.batch}: {self.state}\n  items {self.counts.expected:,} = {counts}"
 
     @property
     def state(self) -> BatchState:

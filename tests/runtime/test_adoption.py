@@ -229,27 +229,27 @@ def test_an_adopter_takes_the_item_and_the_context(book: hf.Pipeline, adopter: A
 
 
 @pytest.mark.parametrize("how", ["code", "payload", "reset"])
-def test_what_is_to_be_replaced_is_not_adopted(restart: Callable[..., hf.Pipeline], how: str) -> None:
-    index: dict[int, str] = {}
+def test_an_adopter_that_looks_by_the_idempotency_key_does_not_find_what_is_to_be_replaced(
+    restart: Callable[..., hf.Pipeline], how: str
+) -> None:
+    made: dict[str, str] = {}
 
     def define(mark: str) -> Callable[[hf.Pipeline], None]:
         def stages(book: hf.Pipeline) -> None:
             if mark == "old":
 
                 @book.stage
-                def write(page: dict[str, Any]) -> str:
-                    index[page["n"]] = page["text"]
-                    return str(index[page["n"]])
+                def write(page: dict[str, Any], ctx: hf.Context) -> str:
+                    return made.setdefault(ctx.idempotency_key, str(page["text"]))
             else:
 
                 @book.stage
-                def write(page: dict[str, Any]) -> str:
-                    index[page["n"]] = page["text"].upper()
-                    return str(index[page["n"]])
+                def write(page: dict[str, Any], ctx: hf.Context) -> str:
+                    return made.setdefault(ctx.idempotency_key, str(page["text"]).upper())
 
             @write.adopt
             def written(page: dict[str, Any], ctx: hf.Context) -> str | None:
-                return index.get(page["n"])
+                return made.get(ctx.idempotency_key)
 
         return stages
 
@@ -258,14 +258,13 @@ def test_what_is_to_be_replaced_is_not_adopted(restart: Callable[..., hf.Pipelin
     assert run(book, pages, key="n").is_complete
     if how == "payload":
         pages[1] = {"n": 1, "text": "b"}
-        report = run(book, pages, key="n", changed="rerun")
-        wanted = ["a", "b", "a"]
+        report, wanted, keys = run(book, pages, key="n", changed="rerun"), ["a", "b", "a"], 4
     elif how == "reset":
         with hf.open(book.store) as store:
             store["book"].reset(1, reason="do it again")
-        index[1] = "stale"
-        report, wanted = run(book, pages, key="n"), ["a", "a", "a"]
+        report, wanted, keys = run(book, pages, key="n"), ["a", "a", "a"], 4
     else:
         report, wanted = run(restart(define("new")), pages, key="n", on_code_change="rerun"), ["A", "A", "A"]
+        keys = 6
     assert [result.output for result in report.results()] == wanted
-    assert report.this_run.adopted == 0
+    assert (report.this_run.adopted, len(made)) == (0, keys)

@@ -107,11 +107,9 @@ def rewound(place: ItemState, stage: int, stages: int, *, reason: str) -> ItemSt
 
 
 def may_have_been_tried(place: ItemState, *, resumed: bool) -> bool:
-    """Return whether the handler may have made an output of this item at this stage before that is still wanted: under
-    another grant, in an earlier attempt, or before a rewind. After a reset, which a person, changed code or a new
-    payload asked for, an output made before is not wanted, and an adopter cannot tell it from one made since."""
-    was_reset = place.epoch > place.rewinds
-    return not was_reset and (resumed or place.attempt > 0 or place.epoch > 0)
+    """Return whether the handler may have run for this item at this stage before: under another grant, in an earlier
+    attempt, or in an earlier epoch."""
+    return resumed or place.attempt > 0 or place.epoch > 0
 
 
 def is_too_much(bad: int, looked_at: int, allowed: float) -> bool:

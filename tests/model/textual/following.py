@@ -64,8 +64,8 @@ MUTANTS = (
     TextualMutant(
         name="a_buried_row_is_no_reason_to_fail",
         where=f"{TICK}:Tick.exit_code",
-        old="if self.ended is Ended.DEAD or self.dead:",
-        new="if self.ended is Ended.DEAD:",
+        old="if self.ended in (Ended.DEAD, Ended.OVER) or self.dead:",
+        new="if self.ended in (Ended.DEAD, Ended.OVER):",
         file="tests/runtime/test_deadly_rows.py",
         test="test_hooks_hear_of_every_row_that_is_buried_and_of_ranges",
         notice="a cron job ends with 0 though a row was buried",

@@ -2,11 +2,16 @@
 
 import json
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +68,22 @@ def world(here: Path) -> Iterator[World]:
     clock = Clock(time.time())
     store = SqliteStore(here / ".holdfast" / "state.db", clock=clock)
     made = World(store, clock)
-    made.add("fine", "blank", "bad", "worse", "rest")
+    work(made)
+    yield made
+    store.close()
+
+
+def work(world: World) -> None:
+    """Bring a batch into every state: `fine` done, `blank` skipped, `bad` and `worse` dead, `rest` pending."""
+    world.add("fine", "blank", "bad", "worse", "rest")
     turns = {"blank": skipped, "rest": lambda _: None}
 
     def price(item: Item) -> Spend:
         return Spend(item.n, usd=canonical.to_units("0.25"), tokens=10, model="small")
 
-    made.work(lambda item: turns.get(item.key, lambda item: done(item, spend=price(item)))(item))
+    world.work(lambda item: turns.get(item.key, lambda item: done(item, spend=price(item)))(item))
     dead = {"bad": "http_404", "worse": "no_such_page"}
-    made.work(
+    world.work(
         lambda item: (
             failed(item, transient=False, code=dead[item.key])
             if item.key in dead
@@ -80,8 +92,34 @@ def world(here: Path) -> Iterator[World]:
             else done(item)
         )
     )
-    yield made
-    store.close()
+
+
+def at_a_terminal(args: list[str], here: Path, *, answers: list[tuple[str, str]]) -> tuple[int, str]:
+    """Run the command at a terminal that controls it, and answer its questions; an answer may be Ctrl-C."""
+    mine, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *args], cwd=here, stdin=theirs, stdout=theirs, stderr=theirs,
+        env=clean_environment(TERM="xterm", COLUMNS="100"), start_new_session=True,
+        preexec_fn=_at_its_terminal,  # noqa: PLW1509 - no other thread is at work
+    )  # fmt: skip
+    os.close(theirs)
+    said, deadline = "", time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if select.select([mine], [], [], 0.1)[0]:
+            try:
+                said += os.read(mine, 4096).decode()
+            except OSError:
+                break
+        if answers and answers[0][0] in said:
+            os.write(mine, answers.pop(0)[1].encode())
+    os.close(mine)
+    return child.wait(timeout=10), said
+
+
+def _at_its_terminal() -> None:
+    """Let the terminal control this process, which heeds Ctrl-C though the tests may run in the background."""
+    ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def python(*args: str, cwd: Path, **environment: str) -> Answer:

@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.core import canonical
-from holdfast.core.journal import Spend
-from holdfast.core.model import Item
 from holdfast.interfaces.cli.app import call
 from holdfast.stores.sqlite import SqliteStore
-from tests.operations.world import Clock, World, done, failed, skipped
+from tests.cli.conftest import work
+from tests.operations.world import Clock, World
 
 HERE = Path(__file__).parent / "screens"
 WIDTHS = (80, 200)
@@ -114,33 +112,13 @@ def _fill(folder: Path) -> None:
     clock = Clock(time.time())
     store = SqliteStore(folder / ".holdfast" / "state.db", clock=clock)
     for name in ("moby-dick", "a-batch-with-a-name-that-is-longer-than-most"):
-        _work(World(store, clock, batch=name))
+        work(World(store, clock, batch=name))
     store.close()
     quiet, sys.stdout = sys.stdout, io.StringIO()
     try:
         call(["run", "app.py:scan", "--no-progress"])
     finally:
         sys.stdout = quiet
-
-
-def _work(world: World) -> None:
-    world.add("fine", "blank", "bad", "worse", "rest")
-    turns = {"blank": skipped, "rest": lambda _: None}
-
-    def price(item: Item) -> Spend:
-        return Spend(item.n, usd=canonical.to_units("0.25"), tokens=10, model="small")
-
-    world.work(lambda item: turns.get(item.key, lambda item: done(item, spend=price(item)))(item))
-    dead = {"bad": "http_404", "worse": "no_such_page"}
-    world.work(
-        lambda item: (
-            failed(item, transient=False, code=dead[item.key])
-            if item.key in dead
-            else None
-            if item.key == "rest"
-            else done(item)
-        )
-    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import holdfast as hf
 from tests.cli.conftest import Command
 
 APP = """
@@ -58,64 +57,3 @@ def test_the_row_is_shown_first_field_by_field_and_as_it_is(orders: Path, holdfa
 def test_what_is_no_record_is_shown_too(orders: Path, holdfast: Command) -> None:
     assert holdfast("dead", "show", "orders", "#2").out.splitlines()[1].split() == ["row", "[1]"]
     assert holdfast("dead", "show", "orders", "#3").out.splitlines()[1].split() == ["row", "no", "JSON"]
-
-
-CORRECTED = """
-import holdfast as hf
-
-totals = hf.Scan("totals", hf.Csv("stock.csv"), every=10, partitions=2, isolate=True, retry=hf.Retry(attempts=1))
-
-@totals.handler
-def add(rows, acc: int) -> int:
-    return acc + sum(int(row["n"]) for row in rows)
-
-@totals.converge
-def together(parts):
-    return sum(parts)
-"""
-
-
-@pytest.fixture
-def corrected(here: Path, holdfast: Command) -> Path:
-    """A finished scan of 400 rows, two of which are written wrongly and were buried."""
-    (here / "app.py").write_text(CORRECTED)
-    rows = [f"{n:04d}" for n in range(400)]
-    rows[100], rows[300] = "o100", "o300"
-    (here / "stock.csv").write_text("n\n" + "\n".join(rows) + "\n")
-    assert holdfast("run", "app.py:totals").code == 1
-    return here / "stock.csv"
-
-
-WHOLE = str(sum(range(400)))
-
-
-def test_rows_corrected_in_place_are_handled_and_the_file_stays_the_same(corrected: Path, holdfast: Command) -> None:
-    corrected.write_text(corrected.read_text().replace("o100", " 100").replace("o300", "0300"))
-    assert holdfast("dead", "redrive", "totals", "--all", "--yes", "--reason", "corrected").code == 0
-    for _ in range(2):
-        again = holdfast("run", "app.py:totals")
-        assert (again.code, WHOLE in again.out) == (0, True), again
-
-
-@pytest.mark.parametrize("change", ["longer", "two for one", "another file"])
-@pytest.mark.parametrize("decision", ["redrive", "discard", "resolve"])
-def test_after_a_decision_another_file_is_refused_as_before(
-    corrected: Path, holdfast: Command, change: str, decision: str
-) -> None:
-    with hf.open() as store:
-        keys = [str(letter.key) for letter in store["totals"].dead()]
-    for row in keys if decision == "resolve" else ["--all"]:
-        assert holdfast("dead", decision, "totals", row, "--yes", "--reason", "because").code == 0
-    text = corrected.read_text()
-    if change == "longer":
-        text = text.replace("o100", "000100").replace("o300", "000300")
-    elif change == "two for one":
-        text = text.replace("o100\n", "0100\n0007\n").replace("o300", "0300")
-    else:
-        text = "n\n" + "".join(f"{n:04d}\n" for n in range(1000, 1400))
-    corrected.write_text(text)
-    again = holdfast("run", "app.py:totals")
-    assert again.code == 1, again.out
-    assert "has changed since" in again.err
-    assert "as many bytes as before" in " ".join(again.err.split())
-    assert "complete." not in again.out

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from tests.cli.conftest import Command
 
 APP = """
@@ -84,3 +85,52 @@ def test_another_file_is_not_made_the_old_one_by_a_reason(here: Path, holdfast: 
     assert "were already handled" in " ".join(refused.err.split())
     (here / "stock.csv").write_text("n\n" + "7\n" * 9_000)
     assert holdfast("run", "app.py:totals", "--accept-source", "a typo").code == 1
+
+
+# -- rows that were buried one by one ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def corrected(here: Path, holdfast: Command) -> Path:
+    """A finished scan of 400 rows, two of which are written wrongly and were buried."""
+    (here / "app.py").write_text(APP.replace("PARTITIONS", "2, isolate=True"))
+    rows = [f"{n:04d}" for n in range(400)]
+    rows[100], rows[300] = "o100", "o300"
+    (here / "stock.csv").write_text("n\n" + "\n".join(rows) + "\n")
+    assert holdfast("run", "app.py:totals").code == 1
+    return here / "stock.csv"
+
+
+WHOLE = str(sum(range(400)))
+
+
+def test_rows_corrected_in_place_are_handled_and_the_file_stays_the_same(corrected: Path, holdfast: Command) -> None:
+    corrected.write_text(corrected.read_text().replace("o100", " 100").replace("o300", "0300"))
+    assert holdfast("dead", "redrive", "totals", "--all", "--yes", "--reason", "corrected").code == 0
+    for _ in range(2):
+        again = holdfast("run", "app.py:totals")
+        assert (again.code, WHOLE in again.out) == (0, True), again
+
+
+@pytest.mark.parametrize("change", ["longer", "two for one", "another file"])
+@pytest.mark.parametrize("decision", ["redrive", "discard", "resolve"])
+def test_after_a_decision_another_file_is_refused_as_before(
+    corrected: Path, holdfast: Command, change: str, decision: str
+) -> None:
+    with hf.open() as store:
+        keys = [str(letter.key) for letter in store["totals"].dead()]
+    for row in keys if decision == "resolve" else ["--all"]:
+        assert holdfast("dead", decision, "totals", row, "--yes", "--reason", "because").code == 0
+    text = corrected.read_text()
+    if change == "longer":
+        text = text.replace("o100", "000100").replace("o300", "000300")
+    elif change == "two for one":
+        text = text.replace("o100\n", "0100\n0007\n").replace("o300", "0300")
+    else:
+        text = "n\n" + "".join(f"{n:04d}\n" for n in range(1000, 1400))
+    corrected.write_text(text)
+    again = holdfast("run", "app.py:totals")
+    assert again.code == 1, again.out
+    assert "has changed since" in again.err
+    assert "as many bytes as before" in " ".join(again.err.split())
+    assert "complete." not in again.out

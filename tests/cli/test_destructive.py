@@ -1,17 +1,11 @@
 """Commands that change something: they show what they would do, and do it only when a person agrees."""
 
-import os
-import pty
-import select
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from holdfast.runtime.report import why
-from tests.cli.conftest import Command, clean_environment
+from tests.cli.conftest import Command, at_a_terminal
 from tests.operations.world import World
 
 ACTS = {
@@ -103,27 +97,6 @@ def test_an_output_from_a_file(world: World, holdfast: Command, here: Path) -> N
     assert holdfast("show", "moby-dick", "bad", "--json").document["outputs"]["correct"]["output"] == {
         "text": "from a file"
     }
-
-
-def at_a_terminal(args: list[str], here: Path, *, answers: list[tuple[str, str]]) -> tuple[int, str]:
-    """Run the command at a terminal of its own, and answer its questions."""
-    mine, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *args], cwd=here, stdin=theirs, stdout=theirs, stderr=theirs,
-        env=clean_environment(TERM="xterm", COLUMNS="100"),
-    )  # fmt: skip
-    os.close(theirs)
-    said, deadline = "", time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if select.select([mine], [], [], 0.1)[0]:
-            try:
-                said += os.read(mine, 4096).decode()
-            except OSError:
-                break
-        if answers and answers[0][0] in said:
-            os.write(mine, answers.pop(0)[1].encode())
-    os.close(mine)
-    return child.wait(timeout=10), said
 
 
 def test_at_a_terminal_it_shows_asks_and_does_it(world: World, here: Path) -> None:

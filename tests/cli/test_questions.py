@@ -1,14 +1,5 @@
 """A command that changes something shows what it would do, asks why, and asks for confirmation last."""
 
-import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import termios
-import time
-from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +7,7 @@ import pytest
 import typer
 
 from holdfast.interfaces.cli import common
-from tests.cli.conftest import Command, clean_environment
+from tests.cli.conftest import Command, at_a_terminal
 from tests.cli.test_destructive import ACTS, everything
 from tests.operations.world import World
 
@@ -160,38 +151,9 @@ def test_ctrl_c_or_the_end_of_input_at_a_question_changes_nothing_and_says_so(
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])
 def test_at_a_real_terminal_too(world: World, here: Path, key: str) -> None:
     before = everything(world)
-    code, said = at_a_terminal(ACTS["discard"], here, "why?", key)
+    code, said = at_a_terminal(ACTS["discard"], here, answers=[("why?", key)])
     assert (code, said.rstrip().endswith("Nothing was changed.")) == (1, True), said
     assert everything(world) == before
-
-
-def _at_its_terminal() -> None:
-    """Let the terminal control this process, which heeds Ctrl-C though the tests may run in the background."""
-    ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def at_a_terminal(args: list[str], here: Path, question: str, key: str) -> tuple[int, str]:
-    """Run the command at a terminal that controls it, and press a key at a question."""
-    mine, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *args], cwd=here, stdin=theirs, stdout=theirs, stderr=theirs,
-        env=clean_environment(TERM="xterm", COLUMNS="100"), start_new_session=True,
-        preexec_fn=_at_its_terminal,  # noqa: PLW1509 - no other thread is at work
-    )  # fmt: skip
-    os.close(theirs)
-    said, deadline, pressed = "", time.monotonic() + 30, False
-    while time.monotonic() < deadline:
-        if select.select([mine], [], [], 0.1)[0]:
-            try:
-                said += os.read(mine, 4096).decode()
-            except OSError:
-                break
-        if question in said and not pressed:
-            pressed = True
-            os.write(mine, key.encode())
-    os.close(mine)
-    return child.wait(timeout=10), said
 
 
 def test_a_dry_run_of_a_seal_does_not_seal(stage: World, holdfast: Command) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.acts import PreviewedItems
 from holdfast.stores.memory import MemoryStore
 from tests.operations.scanned import Totals
 
@@ -163,6 +164,17 @@ def test_a_pipeline_of_another_store_is_not_asked(tmp_path: Path, where: Path, r
                 ask()
         other.use_store(where)
         assert store["letters"].plan(other).count("run") == 1
+
+
+def test_items_may_come_in_any_order() -> None:
+    shown = PreviewedItems()
+    for n in (0, 1, 1000, 1001, 500, 501):
+        shown.add(n, ("dead", n))
+    assert all(shown.has(n, ("dead", n)) for n in (0, 1, 500, 501, 1000, 1001))
+    assert not any(shown.has(n, ("done", n)) for n in (0, 500, 1001))
+    assert not any(shown.has(n, ("dead", n)) for n in (2, 499, 502, 2000))
+    shown.add(250, ("dead", 250))
+    assert shown.has(250, ("dead", 250))
 
 
 def test_a_partition_that_a_preview_left_alone_stays_with_its_owner() -> None:

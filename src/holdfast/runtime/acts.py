@@ -56,16 +56,26 @@ class PreviewedItems:
 
     def __init__(self) -> None:
         self._numbers, self._states = array("Q"), array("q")
+        self._in_order = True
 
     def add(self, n: int, state: Hashable) -> None:
-        """Add an item with all that has to be the same when the act is carried out; by rising numbers."""
+        """Add an item, with everything that has to be the same when the act is carried out."""
+        self._in_order = self._in_order and (not self._numbers or self._numbers[-1] < n)
         self._numbers.append(n)
         self._states.append(hash(state))
 
     def has(self, n: int, state: Hashable) -> bool:
         """Return whether the item was shown, in this very state."""
+        if not self._in_order:  # they came chunk by chunk, and a chunk that was cut off another one comes last
+            self._sort()
         at = bisect_left(self._numbers, n)
         return at < len(self._numbers) and self._numbers[at] == n and self._states[at] == hash(state)
+
+    def _sort(self) -> None:
+        order = sorted(range(len(self._numbers)), key=self._numbers.__getitem__)
+        self._numbers = array("Q", (self._numbers[at] for at in order))
+        self._states = array("q", (self._states[at] for at in order))
+        self._in_order = True
 
     def guard(self, decide: Callable[[StoredItem], Change | str]) -> Callable[[StoredItem], Change | str]:
         """Return a decision that leaves alone every item that was not shown as it is now."""

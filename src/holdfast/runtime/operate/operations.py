@@ -66,7 +66,7 @@ def _decided(
 ) -> tuple[dict[str, int], Counter[str], PreviewedItems]:
     """Count the items that a reset would begin again, by state, and those that it would leave alone, by reason."""
     counts, left, shown = dict.fromkeys((*SETTLED, "pending"), 0), Counter[str](), PreviewedItems()
-    for chunk in sorted(chunks, key=lambda chunk: chunk.lo):
+    for chunk in chunks:
         decide = _Reset(store, batch, target, NOBODY, in_flight=owners.is_live(chunk, store.now()))
         for item in each_item(store, batch.id, lo=chunk.lo, hi=chunk.hi):
             decided = decide(item)

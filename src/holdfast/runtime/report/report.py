@@ -413,7 +413,7 @@ def _about(finding: Finding) -> str:
 
 
 STOPPED_BY = {
-    "interrupted": "It was interrupted",
+    "interrupted": "A signal ended the run",
     "deadline": "Its time was up",
     "trouble": "It met trouble",
     "away": "Its source is away",

@@ -134,3 +134,12 @@ def test_after_a_decision_another_file_is_refused_as_before(
     assert "has changed since" in again.err
     assert "as many bytes as before" in " ".join(again.err.split())
     assert "complete." not in again.out
+
+
+def test_a_file_that_is_gone_is_named_after_a_decision_as_before_it(corrected: Path, holdfast: Command) -> None:
+    assert holdfast("dead", "discard", "totals", "--all", "--yes", "--reason", "because").code == 0
+    corrected.unlink()
+    again = holdfast("run", "app.py:totals")
+    assert again.code == 1
+    assert "is finished, and Csv('stock.csv') has changed since" in " ".join(again.err.split())
+    assert "there is no such file" in " ".join(again.err.split())

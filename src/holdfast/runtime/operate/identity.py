@@ -81,10 +81,11 @@ def _only_buried_rows_changed(
     if not isinstance(source, LineFile) or not source.can_be_sought:
         return State.PENDING.value in states or not isinstance(source, Identified)
     before = span.identity
-    if not isinstance(before, dict) or source.identity()["size"] != before["size"]:
-        return False
-    rows = each_item(store, batch.id, kind=Kind.ROWS)
-    return source.changed_beside(before, [source.bytes_of(span_of(row.payload).after) for row in rows]) is None
+    with suppress(NotThereError):
+        if isinstance(before, dict) and source.identity()["size"] == before["size"]:
+            rows = each_item(store, batch.id, kind=Kind.ROWS)
+            return source.changed_beside(before, [source.bytes_of(span_of(row.payload).after) for row in rows]) is None
+    return False
 
 
 def _redrive_first(batch: Batch, dead: str) -> str:

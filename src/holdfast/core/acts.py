@@ -23,7 +23,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     fence: int
     revived: bool
     """True if an item resumes from here: then its chunk counts as having made progress just now."""
-    body: bytes
+    body: journal.Acted
+    """Without commitments: the store makes them when it writes the content."""
 
 
 def change_of(n: ItemNo, before: ItemState, after: ItemState) -> Change:
@@ -70,7 +71,7 @@ def apply(act: Act, chunk: Chunk, changes: Sequence[Change], places: Mapping[Ite
         seized=seized,
         fence=max(chunk.fence, act.beyond) + 1 if seized else chunk.fence,
         revived=any(change.place.state is State.PENDING for change in held),
-        body=journal.encode_body(journal.Acted(reason=act.reason, seized=seized, note=act.body, items=moved)),
+        body=journal.Acted(reason=act.reason, seized=seized, note=act.body, items=moved),
     )
 
 
@@ -89,9 +90,6 @@ def _moved(change: Change, stage_before: int) -> journal.Moved:
         stage_before=stage_before,
         stage_after=after.stage,
         epoch=after.epoch,
-        digest=change.renewed.digest if change.renewed is not None else b"",
-        output_digest=change.output_digest,
-        position=_position(change),
     )
 
 
@@ -105,11 +103,6 @@ def _difference(changes: Sequence[Change]) -> Counts:
         dead=delta[State.DEAD],
         cancelled=delta[State.CANCELLED],
     )
-
-
-def _position(change: Change) -> journal.Position | None:
-    at = change.checkpoint
-    return None if at is None else journal.Position(at.n, at.rows, at.cursor, change.acc_digest)
 
 
 def heard(act: Act, changed: Sequence[ItemNo]) -> list[Event]:

@@ -1,13 +1,9 @@
-"""Canonical bytes, digests, fingerprints and keys.
-
-Digests cover the stored bytes, never a second serialisation.
-"""
+"""Canonical bytes, fingerprints, keys, typed values and money."""
 
 import base64
 import hashlib
 import math
 import uuid
-import zlib
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
@@ -21,9 +17,6 @@ from holdfast.core.limits import MONEY_DIGITS, MONEY_USD
 _encoder = msgspec.json.Encoder(order="sorted", decimal_format="string", uuid_format="canonical")
 _decoder = msgspec.json.Decoder()
 
-SALT_BYTES = 16
-DIGEST_BYTES = 32
-
 encode: Callable[[Any], bytes] = _encoder.encode
 """The canonical JSON bytes of a plain value: sorted keys, no whitespace."""
 
@@ -31,20 +24,9 @@ decode: Callable[[bytes], Any] = _decoder.decode
 """The plain value of JSON bytes."""
 
 
-def digest(salt: bytes, data: bytes) -> bytes:
-    """Return the digest of stored bytes. The salt is stored beside the payload and deleted with it."""
-    return hashlib.sha256(salt + data).digest()
-
-
-def item_digest(salt: bytes, key: str, payload: bytes) -> bytes:
-    """Return the digest of an admitted item: it reveals changed or exchanged keys as well."""
-    name = key.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, payload)).digest()
-
-
-def digest_of_acc(salt: bytes, acc: bytes | None) -> bytes:
-    """Return the digest of the accumulator; empty if there is none."""
-    return b"" if acc is None else digest(salt, acc)
+def digest(data: bytes) -> bytes:
+    """Return the plain digest of bytes, for names and comparisons. The journal keeps commitments instead."""
+    return hashlib.sha256(data).digest()
 
 
 def fingerprint(value: Any) -> str:
@@ -60,24 +42,6 @@ def key_text(key: object) -> str:
 def storable(text: str) -> str:
     """Return the text without characters that no store can hold: lone surrogates, as in file names, are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def key_hash(text: str) -> int:
-    """Return a 56-bit number for the index of keys.
-
-    Neighbouring keys ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order
-    stays fast: the head of the key is hashed, its last three bytes are kept. Colliding keys are allowed and compared in
-    full.
-    """
-    raw = text.encode("utf-8", "surrogatepass")
-    return zlib.crc32(raw[:-3]) << 24 | int.from_bytes(raw[-3:], "big")
-
-
-def probe(text: str, turn: int) -> int:
-    """Return the index number for a key whose number is taken by another key: `turn` is 1 for the first retry, and so
-    on. It depends on the whole key, so that keys which were made to collide are separated here."""
-    name = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.sha256(b"%d:%b" % (turn, name)).digest()[:7], "big")
 
 
 DEPTH = 64

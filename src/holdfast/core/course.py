@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.canonical import decode, encode
 from holdfast.core.errors import Conflict, DefinitionChanged, Refused, UsageError
-from holdfast.core.journal import Opened, Reopened, Sealed, Steered, encode_body
+from holdfast.core.journal import Body, Opened, Reopened, Sealed, Steered
 from holdfast.core.model import Batch, BatchMode, Chunk, Counts, DeadLimit, Event, ItemNo, ItemState, Key, Kind
 
 replace = msgspec.structs.replace
@@ -25,8 +25,8 @@ class BatchFacts(NamedTuple):
     batch: Batch
     now: float
     chunks: Callable[[], Sequence[Chunk]]
-    noted: Callable[[str, bytes], bool]
-    """Returns whether the chain of the batch has an entry of that kind with that body."""
+    noted: Callable[[str, Body], bool]
+    """Returns whether the chain of the batch has an entry of that kind with that body, noted once."""
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +35,10 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     batch: Batch
     """The new batch, with the number and hash of its previous last entry: the store links the new one."""
     kind: str
-    body: bytes
+    body: Body
     events: Sequence[Event] = ()
+    once: bool = False
+    """True if the same note must not be written again: the store remembers it."""
 
 
 class Amended(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +53,7 @@ Decide = Callable[[BatchFacts], Amendment | None]
 
 
 def to_note(
-    kind: str, body: bytes, *, once: bool = False, basis: bytes | None = None, events: Sequence[Event] = ()
+    kind: str, body: Body, *, once: bool = False, basis: bytes | None = None, events: Sequence[Event] = ()
 ) -> Decide:
     """Decide to add an entry to the chain of a batch. With `once`, do nothing if an entry of that kind with that body
     exists; with `basis`, raise a Conflict unless the batch is still in the state for which this was decided."""
@@ -61,7 +63,7 @@ def to_note(
             return None
         if basis is not None:
             check_unchanged(at.batch, at.chunks(), basis)
-        return Amendment(batch=at.batch, kind=kind, body=body, events=events)
+        return Amendment(batch=at.batch, kind=kind, body=body, events=events, once=once)
 
     return decide
 
@@ -77,7 +79,7 @@ def to_steer(
         body = steer(at.batch, course, reason=reason, ends_at=ends_at, expected=expected, close=close)
         if body is None:
             return None
-        return Amendment(batch=steered(at.batch, body, at.now), kind="steered", body=encode_body(body))
+        return Amendment(batch=steered(at.batch, body, at.now), kind="steered", body=body)
 
     return decide
 
@@ -112,7 +114,7 @@ def to_redefine(pipeline: str, definition: bytes) -> Decide:
         if batch.definition == definition:
             return None
         check_redefinition(batch, definition)
-        body = encode_body(Opened(name=batch.name, pipeline=pipeline, definition=definition))
+        body = Opened(name=batch.name, pipeline=pipeline, definition=definition)
         return Amendment(batch=replace(batch, definition=definition), kind="opened", body=body)
 
     return decide
@@ -124,7 +126,7 @@ def to_seal(reconciliation: bytes, *, reason: str = "", events: Sequence[Event] 
     def decide(at: BatchFacts) -> Amendment:
         chunks = at.chunks()
         check_sealable(at.batch, chunks, reconciliation, now=at.now)
-        body = encode_body(seal(chunks, reconciliation, reason))
+        body = seal(chunks, reconciliation, reason)
         return Amendment(batch=replace(at.batch, sealed_at=at.now), kind="sealed", body=body, events=events)
 
     return decide
@@ -136,7 +138,7 @@ def to_reopen(reason: str) -> Decide:
     def decide(at: BatchFacts) -> Amendment:
         if at.batch.sealed_at is None:
             raise UsageError(f"batch {at.batch.name!r} is not sealed: nothing to reopen")
-        body = encode_body(Reopened(reason=reason))
+        body = Reopened(reason=reason)
         return Amendment(batch=replace(at.batch, sealed_at=None), kind="reopened", body=body)
 
     return decide
@@ -338,20 +340,22 @@ def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Se
     )  # fmt: skip
 
 
-def cover(chunks: Sequence[Chunk]) -> bytes:
-    """Return one digest over the heads of all chains: it changes with every entry."""
+def cover(chunks: Sequence[Chunk], *, by_id: bool = False) -> bytes:
+    """Return one digest over the heads of all chains: it changes with every entry. `by_id`: chunks are named by their
+    numbers in the store, as in entries of format 1."""
     found = hashlib.sha256()
-    for chunk in sorted(chunks, key=lambda chunk: chunk.id):
-        found.update(chunk.id.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
+    named = {int(chunk.id) if by_id else chunk.number: chunk for chunk in chunks}
+    for number, chunk in sorted(named.items()):
+        found.update(number.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
     return found.digest()
 
 
-def basis(batch: Batch, chunks: Sequence[Chunk]) -> bytes:
+def basis(batch: Batch, chunks: Sequence[Chunk], *, by_id: bool = False) -> bytes:
     """Return one digest over everything that decides the end of a batch: its items and their states, their expected
-    number, its course and its end. Notes in its chain do not affect it."""
+    number, its course and its end. Notes in its chain do not affect it. `by_id`: see `cover`."""
     facts = [batch.admitted, batch.ingested_at is not None, batch.course.value, batch.ends_at, batch.expected,
              batch.closed_at is not None]  # fmt: skip
-    return hashlib.sha256(cover(chunks) + encode(facts)).digest()
+    return hashlib.sha256(cover(chunks, by_id=by_id) + encode(facts)).digest()
 
 
 def check_unchanged(batch: Batch, chunks: Sequence[Chunk], seen: bytes) -> None:

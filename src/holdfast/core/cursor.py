@@ -223,7 +223,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     n: ItemNo
     key: Key
     place: ItemState
-    salt: bytes
     payload: bytes
     after: Cursor | None = None
     until: Cursor | None = None
@@ -457,8 +456,7 @@ def go_on_from(at: Standing, to: Checkpoint | None, stages: int, *, reason: str,
     if not even_so and (is_fresh or is_done) and (to is None or _is_same(at.checkpoint, to)):
         return "there already"
     place = move(at.place, Transition.RESET, stage=0, stages=stages, reason=reason)
-    digest = b"" if to is None else canonical.digest_of_acc(at.salt, to.acc)
-    return Change(n=at.n, state=at.place.state, epoch=at.place.epoch, place=place, checkpoint=to, acc_digest=digest)
+    return Change(n=at.n, state=at.place.state, epoch=at.place.epoch, place=place, checkpoint=to)
 
 
 def _is_same(now: Checkpoint | None, to: Checkpoint) -> bool:

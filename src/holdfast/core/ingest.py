@@ -16,38 +16,36 @@ FIRST_NS, LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9
 """The range of times that have a date: from the year 1 to before the year 10000."""
 
 
-def admit(key: object, payload: bytes, salt: bytes) -> NewItem:
-    """Return a validated item. A key or payload beyond its limit makes it a dead letter whose reason names the fix."""
+def admit(key: object, payload: bytes, raw: bytes | None = None) -> NewItem:
+    """Return a validated item. A key or payload beyond its limit makes it a dead letter whose reason names the fix.
+    `raw`: the item as its source gave it, if validation changed it."""
     if type(key) is str and key.isascii() and 0 < len(key) <= KEY_BYTES and len(payload) <= PAYLOAD_BYTES:
-        return NewItem(key, canonical.key_hash(key), salt, payload)
-    return _admit_with_care(key, payload, salt)
+        return NewItem(key, payload, START, raw)
+    return _admit_with_care(key, payload, raw)
 
 
-def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
+def _admit_with_care(key: object, payload: bytes, raw: bytes | None) -> NewItem:
     """Return the same for all other keys, with every check."""
     if type(key) is not str and type(key) is not int:
         if isinstance(key, bool) or key is None:
             return refuse(
-                key, payload, salt, "invalid", f"its key is {key!r}: name a field that identifies it, or use a function"
+                key, payload, "invalid", f"its key is {key!r}: name a field that identifies it, or use a function"
             )
         key = canonical.key_text(key)
     if _cannot_be_printed(key):
-        return refuse(key, payload, salt, "invalid", _TOO_LONG)
+        return refuse(key, payload, "invalid", _TOO_LONG)
     text = canonical.key_text(key)
     if len(text) > KEY_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > KEY_BYTES:
-        return refuse(key, payload, salt, "invalid", _TOO_LONG)
+        return refuse(key, payload, "invalid", _TOO_LONG)
     if text != canonical.storable(text):
         return refuse(
             key,
             payload,
-            salt,
             "invalid",
             f"its key {canonical.storable(text)!r} is not valid text: name another field, or use a function",
         )
     if not text:
-        return refuse(
-            key, payload, salt, "invalid", "its key is empty: name a field that identifies it, or use a function"
-        )
+        return refuse(key, payload, "invalid", "its key is empty: name a field that identifies it, or use a function")
     if type(key) is int and not _is_storable_number(key):
         key = text
     if len(payload) > PAYLOAD_BYTES:
@@ -55,20 +53,20 @@ def _admit_with_care(key: object, payload: bytes, salt: bytes) -> NewItem:
             f"its payload has {len(payload):,} bytes, but at most {PAYLOAD_BYTES:,} are stored: put the data in a file "
             "and pass its path"
         )
-        return refuse(key, payload, salt, "too_large", message)
-    return NewItem(key, canonical.key_hash(text), salt, payload)
+        return refuse(key, payload, "too_large", message)
+    return NewItem(key, payload, START, raw)
 
 
 _TOO_LONG = f"its key has more than {KEY_BYTES} bytes: use a shorter field, or a function"
 
 
-def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> NewItem:
+def refuse(key: object, raw: bytes, code: str, message: str) -> NewItem:
     """Return a dead letter at the boundary. Its content stays readable, cut if it is too large to store."""
     is_text = isinstance(key, str | int) and not isinstance(key, bool) and not _cannot_be_printed(key)
     text = canonical.key_text(key) if is_text else ""
     named = text.encode("utf-8", "surrogatepass")
     if not text or len(named) > KEY_BYTES or text != canonical.storable(text):
-        text = "invalid:" + canonical.digest(b"", raw + named).hex()[:32]
+        text = "invalid:" + canonical.digest(raw + named).hex()[:32]
     kept = (
         raw
         if len(raw) <= PAYLOAD_BYTES
@@ -78,7 +76,7 @@ def refuse(key: object, raw: bytes, salt: bytes, code: str, message: str) -> New
     )
     place = refused(code=code, reason=canonical.storable(message[:MESSAGE_CHARS]))
     stored: Key = key if type(key) is int and _is_storable_number(key) else text
-    return NewItem(stored, canonical.key_hash(text), salt, kept, place)
+    return NewItem(stored, kept, place)
 
 
 def _is_storable_number(key: int) -> bool:
@@ -97,7 +95,7 @@ Known = Mapping[int, tuple[ItemNo, bool]]
 
 def sort_out(items: Sequence[NewItem], known: Known, lo: int) -> tuple[list[NewItem], Admitted]:
     """Return the new items of a group, and the answer about the others; the first new one gets the number `lo`."""
-    if not known and len({item.key_number for item in items}) == len(items):
+    if not known and len({canonical.key_text(item.key) for item in items}) == len(items):
         return list(items), all_new(items, lo)
     fresh: list[NewItem] = []
     first: dict[str, int] = {}

@@ -1,15 +1,22 @@
-"""The journal: entries and their bodies, packed columns of numbers, links, and the check of a chain."""
+"""The journal: entries and their bodies, packed columns of numbers, links, and the check of a chain.
+
+An entry has a header and a body. The header names the batch by its uid and the chain by its number within the batch, so
+an entry means the same in every store. The hash of an entry covers the hash of the one before and its header; the
+header has a commitment to every section of the body (see `sections`). Entries of format 1 named both by the numbers
+that one store gave them, and had one digest of the whole body: they are read and checked, and no longer written.
+"""
 
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.core import commitments
 from holdfast.core.canonical import fingerprint
 from holdfast.core.errors import ChainBroken
-from holdfast.core.model import Batch, BatchId, Chunk, Entry, Kind, chain_of_batch
+from holdfast.core.model import Batch, BatchId, Chunk, Entry, Kind, TextFrame, chain_of_batch
 
 FLOAT32, UINT16, UINT32 = "f", "H", "I"
 
@@ -32,8 +39,35 @@ LIFTED = "blame_lifted"
 """The kind of an entry with which an operator clears the blame of a chunk; it moves no item."""
 
 
+FORMAT = 2
+"""The format of the entries that are written."""
+
+
 class Header(msgspec.Struct, frozen=True, array_like=True):
     """The header of an entry; array-like, so that its bytes are canonical."""
+
+    format: int
+    uid: bytes
+    """The uid of the batch; empty in format 1."""
+    chain: int
+    """The number of the chain within the batch: 0 for the batch's own, else that of the chunk. In format 1, the number
+    that the store gave it: that of the chunk, or minus that of the batch."""
+    seq: int
+    kind: str
+    at: float
+    actor: str
+    fence: int
+    grant: bytes
+    """The id of the grant under which it was written; empty for acts and for the batch's own chain."""
+    commit_id: bytes
+    sections: list[tuple[int, bytes]]
+    """(boundary, commitment) of every section of the body; in format 1, one digest of all of it."""
+    batch: int = 0
+    """The number that the store gave the batch; only in format 1."""
+
+
+class FirstHeader(msgspec.Struct, frozen=True, array_like=True):
+    """The header of an entry of format 1."""
 
     chain: int
     batch: int
@@ -86,6 +120,8 @@ class Spend(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     usage: dict[str, Any] = {}
     metrics: dict[str, Any] = {}
+    said: bytes = b""
+    """The commitment to usage and metrics, in a stored section: see `sections`. So in the other bodies."""
 
 
 class Advanced(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,7 +130,7 @@ class Advanced(msgspec.Struct, frozen=True, omit_defaults=True):
     stage: int
     items: Numbers
     digests: bytes
-    """SHA-256 over salt and output, 32 bytes each."""
+    """Commitments to the outputs, 32 bytes each; the store fills them in."""
     queued: bytes
     """Seconds between ready and started, float32 each."""
     seconds: bytes
@@ -136,6 +172,7 @@ class Attempted(msgspec.Struct, frozen=True, omit_defaults=True):
     """True if it failed for a reason unrelated to the item: statistics ignore it."""
     wait: float = 0.0
     """Planned seconds until `due`; 0 if an older version wrote the entry."""
+    said: bytes = b""
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,10 +182,11 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int
     cursor: bytes = b""
     digest: bytes = b""
-    """SHA-256 over salt and accumulator; empty if there is none."""
+    """The commitment to the accumulator; empty if there is none. The store fills it in."""
     seconds: float = 0.0
     """The duration of an attempt that ends with this checkpoint because its run or tick ends; an attempt that reaches
     the end of its partition records its duration itself."""
+    said: bytes = b""
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True, tag="checkpoint"):
@@ -188,10 +226,58 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag="claimed"):
     expires: float
     blame: int = 0
     child: tuple[int, int, int] | None = None
-    """(chunk, lo, hi) of the chunk that was cut off."""
+    """(number, lo, hi) of the chunk that was cut off; in format 1, with the number that the store gave it."""
     taken_from: str = ""
     """The owner whose grant ended without a release."""
     snapshots: list[Snapshot] = []
+
+
+class Tried(msgspec.Struct, frozen=True, omit_defaults=True, tag="tried"):
+    """The part of a grant that belongs to one stage; readers get it as part of `Claimed`."""
+
+    snapshots: list[Snapshot] = []
+
+
+class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One item of a chunk whose chain ends, as its successor takes it over."""
+
+    n: int
+    state: str
+    stage: int
+    epoch: int
+    payload: bytes
+    """The commitment to the newest revision of its payload."""
+    revision: int = 0
+    outputs: list[tuple[int, int, bytes]] = []
+    """(stage, epoch, commitment) of every output."""
+    position: Position | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
+    """The chain of a chunk ends here: its items are in a successor from now on."""
+
+    successor: int
+    """The number of the chunk that continues it."""
+    state: bytes
+    """The digest of what the successor takes over."""
+
+
+class Continued(msgspec.Struct, frozen=True, omit_defaults=True, tag="continued"):
+    """The first entry of a successor: with what it takes over, it can be checked even if the chain before it was
+    archived."""
+
+    predecessor: int
+    seq: int
+    """The number of the last entry of the predecessor."""
+    head: bytes
+    """The hash of that entry."""
+    state: bytes
+    lo: int
+    hi: int
+    counts: list[int] = []
+    """Its totals: done, skipped, dead, cancelled, attempts, money, tokens."""
+    seconds: float = 0.0
+    items: list[Carried] = []
 
 
 class Opened(msgspec.Struct, frozen=True, omit_defaults=True, tag="opened"):
@@ -202,19 +288,43 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True, tag="opened"):
     definition: bytes
 
 
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why an item was refused, in words."""
+
+    n: int
+    reason: str = ""
+    said: bytes = b""
+
+
 class Ingested(msgspec.Struct, frozen=True, omit_defaults=True, tag="ingested"):
     """A group of items was admitted, or the source was read to the end."""
 
     lo: int
     hi: int
     digests: bytes = b""
-    """SHA-256 over salt and payload, 32 bytes each."""
+    """Commitments to keys and payloads, 32 bytes each."""
     invalid: list[tuple[int, str]] = []
+    """(item, code) of those that were refused: dead letters from the beginning."""
     chunk: int = 0
+    """The number of their chunk; in format 1, the one that the store gave it."""
     ended: bool = False
     cursor: bytes = b""
+    """Always empty."""
     kind: Kind | None = None
     """The kind of their chunk; None if there is no chunk, or if an older version wrote the entry."""
+    leg: int = 0
+    first: int = 0
+    end: int = 0
+    """The window of stages that they pass through; 0 if an older version wrote the entry."""
+    source: str = ""
+    schema: str = ""
+    raw_items: Numbers | None = None
+    """The items that validation changed."""
+    raws: bytes = b""
+    """Commitments to those items as their source gave them, 32 bytes each."""
+    parents: list[tuple[int, int]] = []
+    """(item, parent) of items that were made of another."""
+    refusals: list["Refusal"] = []
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -227,32 +337,38 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     stage_after: int
     epoch: int
     digest: bytes = b""
-    """The digest of the payload that replaced the stored one, if any."""
+    """The commitment to the next revision of its payload, if it has one."""
     output_digest: bytes = b""
-    """The digest of the output that an operator supplied, if any."""
+    """The commitment to the output that an operator supplied, if any."""
     position: Position | None = None
     """The position from which the item resumes, if that was changed."""
+    revision: int = 0
+    """The number of that revision."""
+    raw_digest: bytes = b""
+    """The commitment to that revision as its source gave it, if validation changed it."""
 
 
 class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):
     """An operator's act: redriven, resolved, discarded, reset, rewound."""
 
-    reason: str
+    reason: str = ""
     items: list[Moved] = []
     seized: bool = False
     note: bytes = b""
+    said: bytes = b""
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True, tag="steered"):
     """An operator, or the clock, changed how a batch continues."""
 
     course: str
-    reason: str
+    reason: str = ""
     ends_at: float | None = None
     expected: int | None = None
     """The expected number of items."""
     closed: bool = False
     """True if it takes no new items from now on."""
+    said: bytes = b""
 
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
@@ -260,7 +376,7 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
 
     chunks: int
     heads: bytes
-    """SHA-256 over number, length and head of every chunk's chain, in the order of the chunks."""
+    """SHA-256 over number, length and head of every chunk's chain, in the order of the chunks (see `course.cover`)."""
     expected: int
     done: int
     skipped: int
@@ -270,23 +386,83 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True, tag="sealed"):
     """The comparison and its findings, as canonical JSON."""
     reason: str = ""
     """The reason given for the seal; empty in entries of versions that did not store it."""
+    said: bytes = b""
 
 
 class Reopened(msgspec.Struct, frozen=True, omit_defaults=True, tag="reopened"):
     """A seal was lifted; the entry that made it remains."""
 
-    reason: str
+    reason: str = ""
+    said: bytes = b""
 
 
-Body = Checkpointed | Claimed | Opened | Ingested | Acted | Steered | Sealed | Reopened
+class Formatted(msgspec.Struct, frozen=True, omit_defaults=True, tag="formatted"):
+    """A batch of format 1 continues in format 2: everything that is written from now on names it by its uid."""
 
-_body_encoder = msgspec.msgpack.Encoder()
-_body_decoder = msgspec.msgpack.Decoder(Body)
-_header_decoder = msgspec.msgpack.Decoder(Header)
+    batch: int
+    """The number that the store gave the batch."""
+    chunks: list[tuple[int, int]] = []
+    """(number that the store gave it, number within the batch) of every chunk that it has by then."""
 
-encode_body = _body_encoder.encode
-decode_body = _body_decoder.decode
-decode_header = _header_decoder.decode
+
+Body = (
+    Checkpointed | Claimed | Tried | Ended | Continued | Opened | Ingested | Acted | Steered | Sealed | Reopened
+    | Formatted
+)  # fmt: skip
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_body = msgspec.msgpack.Decoder(Body).decode
+_decode_header = msgspec.msgpack.Decoder(Header).decode
+_decode_first = msgspec.msgpack.Decoder(FirstHeader).decode
+_decode_sections = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
+_FIRST = 0x90 + len(FirstHeader.__struct_fields__)
+"""The first byte of a header of format 1."""
+
+encode_content = _encode
+"""The bytes of one section of a body, or of the whole body in format 1."""
+decode_content = _decode_body
+
+
+class Encoded(NamedTuple):
+    """A body as it is stored: its sections, each as a frame of salt and content, and the words they commit to."""
+
+    body: bytes
+    sections: list[tuple[int, bytes]]
+    texts: tuple[TextFrame, ...] = ()
+
+
+class Chain(NamedTuple):
+    """The identity of a chain: in every store, and in this one."""
+
+    uid: bytes
+    number: int
+    """0 for the batch's own."""
+    id: int
+    """The number of the chunk in this store, or minus that of the batch."""
+
+
+def chain_of(batch: Batch, chunk: Chunk | None = None) -> Chain:
+    """Return the identity of the chain of a batch, or of one of its chunks."""
+    if chunk is None:
+        return Chain(batch.uid, 0, chain_of_batch(batch.id))
+    return Chain(batch.uid, chunk.number, chunk.id)
+
+
+def decode_header(head: bytes) -> Header:
+    """Return a header of any format."""
+    if head[:1] != bytes([_FIRST]):
+        found: Header = _decode_header(head)
+        if found.format != FORMAT:
+            raise msgspec.ValidationError(f"it has format {found.format}, which this version does not know")
+        return found
+    old = _decode_first(head)
+    return Header(1, b"", old.chain, old.seq, old.kind, old.at, old.actor, old.fence, b"", old.commit_id,
+                  [(0, old.body_digest)], old.batch)  # fmt: skip
+
+
+def frames_of(body: bytes) -> list[tuple[int, bytes]]:
+    """Return the sections of a stored body: (boundary, frame)."""
+    return _decode_sections(body)
 
 
 def maker(described: Mapping[str, Any]) -> str:
@@ -296,37 +472,23 @@ def maker(described: Mapping[str, Any]) -> str:
 
 def link(
     prev: bytes,
+    chain: Chain,
     *,
-    chain: int,
-    batch: BatchId,
     seq: int,
     kind: str,
     at: float,
     actor: str,
-    fence: int,
-    commit_id: bytes,
-    body: bytes,
+    encoded: Encoded,
+    fence: int = 0,
+    grant: bytes = b"",
+    commit_id: bytes = b"",
 ) -> Entry:
     """Return the next entry of a chain, linked to the hash of the one before."""
-    header = _body_encoder.encode(
-        Header(chain, batch, seq, kind, at, actor, fence, commit_id, hashlib.sha256(body).digest())
-    )
-    return Entry(chain=chain, seq=seq, head=header, body=body, hash=_hash(prev, header))
+    header = _encode((FORMAT, chain.uid, chain.number, seq, kind, at, actor, fence, grant, commit_id, encoded.sections))
+    return Entry(chain=chain.id, seq=seq, head=header, body=encoded.body, hash=_hash(prev, header), texts=encoded.texts)
 
 
-def link_batch(batch: Batch, kind: str, body: bytes, actor: str, now: float) -> Entry:
-    """Return the next entry in the chain of a batch."""
-    return link(batch.head, chain=chain_of_batch(batch.id), batch=batch.id, seq=batch.seq + 1, kind=kind, at=now,
-                actor=actor, fence=0, commit_id=b"", body=body)  # fmt: skip
-
-
-def link_chunk(chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes, now: float) -> Entry:
-    """Return the next entry in the chain of a chunk."""
-    return link(chunk.head, chain=chunk.id, batch=chunk.batch, seq=chunk.seq + 1, kind=kind, at=now, actor=actor,
-                fence=fence, commit_id=commit_id, body=body)  # fmt: skip
-
-
-def check(entry: Entry, prev: bytes | None) -> Header:
+def check(entry: Entry, prev: bytes | None, chain: Chain, batch: BatchId) -> Header:
     """Return the entry's header, or raise ChainBroken with the reason."""
     where = name(entry.chain, entry.seq)
     if prev is not None and _hash(prev, entry.head) != entry.hash:
@@ -335,14 +497,43 @@ def check(entry: Entry, prev: bytes | None) -> Header:
         header = decode_header(entry.head)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ChainBroken(f"{where}: its header cannot be read ({error})") from None
-    if (header.chain, header.seq) != (entry.chain, entry.seq):
-        raise ChainBroken(f"{where}: its header says it is {name(header.chain, header.seq)}; it was moved or copied")
-    if hashlib.sha256(entry.body).digest() != header.body_digest:
-        raise ChainBroken(f"{where}: its body was changed")
+    _check_place(where, entry, header, chain, batch)
+    _check_sections(where, entry, header)
     return header
 
 
-def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int) -> Iterator[tuple[Entry, Header]]:
+def _check_place(where: str, entry: Entry, header: Header, chain: Chain, batch: BatchId) -> None:
+    if header.format == 1:
+        said, is_ours = name(header.chain, header.seq), (header.chain, header.batch) == (chain.id, batch)
+    else:
+        said = name(-1 if header.chain == 0 else header.chain, header.seq)
+        is_ours = (header.uid, header.chain) == (chain.uid, chain.number)
+    if not is_ours or header.seq != entry.seq:
+        raise ChainBroken(f"{where}: its header says it is {said} of another batch or chain; it was moved or copied")
+
+
+def _check_sections(where: str, entry: Entry, header: Header) -> None:
+    changed = ChainBroken(f"{where}: its body was changed")
+    if header.format == 1:
+        if hashlib.sha256(entry.body).digest() != header.sections[0][1]:
+            raise changed
+        return
+    try:
+        frames = frames_of(entry.body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        raise changed from None
+    if [(boundary, _commit(header, boundary, frame)) for boundary, frame in frames] != header.sections:
+        raise changed
+
+
+def _commit(header: Header, boundary: int, frame: bytes) -> bytes:
+    salt, content = commitments.unframe(frame)
+    return commitments.section(header.uid, header.chain, boundary, header.commit_id, salt, content)
+
+
+def check_chain(
+    entries: Iterable[Entry], chain: Chain, batch: BatchId, *, start: bytes, head: bytes, seq: int
+) -> Iterator[tuple[Entry, Header]]:
     """Yield every entry of a chain with its header, checked from the start to the head that the store knows."""
     prev, expected = start, 1
     last: Entry | None = None
@@ -351,7 +542,7 @@ def check_chain(entries: Iterable[Entry], *, start: bytes, head: bytes, seq: int
             raise ChainBroken(
                 f"{name(entry.chain, expected)} is missing: entry {entry.seq} follows entry {expected - 1}"
             )
-        yield entry, check(entry, prev)
+        yield entry, check(entry, prev, chain, batch)
         prev, expected, last = entry.hash, expected + 1, entry
     if expected - 1 != seq or prev != head:
         where = name(last.chain, last.seq) if last else "the chain"

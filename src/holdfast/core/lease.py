@@ -1,7 +1,9 @@
 """Leases: which process may hold a chunk, for how long, how much of it, and how blame is assigned.
 
 The fence grows by one with every grant and never decreases, whatever happens to the chunk. A commit is judged by the
-fence, never by the time: the lease only decides when another process may be granted the chunk.
+fence and by the random id of its grant, never by the time: the lease only decides when another process may be granted
+the chunk. The id is there for copies: a store that was restored, or a standby that lacks the last writes, may hand out
+a fence a second time, but never an id.
 
 Blame: if a grant ended without a commit and without a release, its process died. After that, no more items of the chunk
 are granted than can be started at once, so that the next death blames only items that were started. After
@@ -24,10 +26,23 @@ from enum import Enum, auto
 
 import msgspec
 
-from holdfast.core import journal, retry
+from holdfast.core import journal, retry, sections
+from holdfast.core.commitments import Draw
 from holdfast.core.errors import UsageError
-from holdfast.core.limits import BLAME, SUSPECT
-from holdfast.core.model import Chunk, ChunkId, Claim, ClaimRequest, Counts, Entry, ItemNo, ItemState, Lease, State
+from holdfast.core.limits import BLAME, CHAIN_ENTRIES, CHAIN_ITEMS, SUSPECT
+from holdfast.core.model import (
+    Chunk,
+    ChunkId,
+    Claim,
+    ClaimRequest,
+    Counts,
+    Entry,
+    ItemNo,
+    ItemState,
+    Kind,
+    Lease,
+    State,
+)
 
 NUMBERLESS = ChunkId(0)
 """The number of a child before the store has assigned one."""
@@ -48,28 +63,35 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     child: Chunk | None
     taken_from: str
 
-    def with_child(self, number: ChunkId) -> "Grant":
-        """Return the same grant, with the number that the store assigned to its child."""
+    def with_child(self, id_: ChunkId, number: int) -> "Grant":
+        """Return the same grant, with the numbers that the store assigned to its child: its own, and that within the
+        batch."""
         assert self.child is not None, f"nothing was cut off chunk {self.chunk.id}"
-        return msgspec.structs.replace(self, child=msgspec.structs.replace(self.child, id=number))
+        return msgspec.structs.replace(self, child=msgspec.structs.replace(self.child, id=id_, number=number))
 
-    def entry(self, snapshots: Sequence[journal.Snapshot], now: float) -> Entry:
+    def entry(self, uid: bytes, snapshots: Sequence[journal.Snapshot], now: float, draw: Draw) -> Entry:
         """Return the entry that records the grant, with the attempts that may be repeated."""
         granted, child = self.chunk, self.child
         told = journal.Claimed(
             lo=granted.lo, hi=granted.hi, expires=granted.expires, blame=granted.blame, taken_from=self.taken_from,
-            child=(child.id, child.lo, child.hi) if child is not None else None, snapshots=list(snapshots),
+            child=(child.number, child.lo, child.hi) if child is not None else None, snapshots=list(snapshots),
         )  # fmt: skip
-        body = journal.encode_body(told)
-        return journal.link_chunk(granted, "claimed", body, granted.owner or "", granted.fence, b"", now)
+        return journal.link(
+            granted.head, journal.Chain(uid, granted.number, granted.id), seq=granted.seq + 1, kind="claimed", at=now,
+            actor=granted.owner or "", fence=granted.fence, grant=granted.grant,
+            encoded=sections.encode(told, uid, granted.number, b"", draw),
+        )  # fmt: skip
 
-    @property
-    def claim(self) -> Claim:
-        """The claim for the claimer."""
+    def claim(self, uid: bytes) -> Claim:
+        """Return the claim for the claimer."""
         granted = self.chunk
-        held = Lease(chunk=granted.id, fence=granted.fence, owner=granted.owner or "", expires=granted.expires)
-        return Claim(lease=held, batch=granted.batch, lo=granted.lo, hi=granted.hi, version=0, pending=granted.pending,
-                     blame=granted.blame, kind=granted.kind)  # fmt: skip
+        held = Lease(chunk=granted.id, fence=granted.fence, owner=granted.owner or "", expires=granted.expires,
+                     grant=granted.grant)  # fmt: skip
+        return Claim(
+            lease=held, batch=granted.batch, uid=uid, number=granted.number, lo=granted.lo, hi=granted.hi, version=0,
+            pending=granted.pending, blame=granted.blame, kind=granted.kind, first=granted.first, end=granted.end,
+            origin=granted.origin,
+        )  # fmt: skip
 
 
 def may_claim(chunk: Chunk, *, now: float, waited: float = 0.0, owner_is_dead: bool = False) -> bool:
@@ -129,12 +151,23 @@ def find_cut(chunk: Chunk, size: int, states: Sequence[State]) -> Cut:
     )
 
 
+def is_held_by(chunk: Chunk, held: Lease) -> bool:
+    """Return whether a lease is the current one of its chunk."""
+    return (chunk.fence, chunk.owner, chunk.grant) == (held.fence, held.owner, held.grant)
+
+
+def must_end(chunk: Chunk) -> bool:
+    """Return whether the chain of a chunk is so long that a successor continues it, from its next grant on. Only
+    partitions get there: they may be read for ever."""
+    return chunk.kind is Kind.PARTITIONS and chunk.seq >= CHAIN_ENTRIES and chunk.size <= CHAIN_ITEMS
+
+
 def grant(
-    chunk: Chunk, want: ClaimRequest, *, now: float, states: Callable[[], Sequence[State]],
-    child_id: ChunkId = NUMBERLESS, affordable: int | None = None, floor: int = 0,
+    chunk: Chunk, want: ClaimRequest, grant_id: bytes, *, now: float, states: Callable[[], Sequence[State]],
+    affordable: int | None = None, floor: int = 0,
 ) -> Grant:  # fmt: skip
-    """Grant a chunk under a new fence, cut to its `share`. `states` reads one state per item, in order, and is called
-    only if items of the chunk are settled. Every fence is above `floor`."""
+    """Grant a chunk under a new fence and a random id, cut to its `share`. `states` reads one state per item, in order,
+    and is called only if items of the chunk are settled. Every fence is above `floor`."""
     in_front = ahead(chunk, want, states)
     size = share(chunk, want, affordable=affordable, ahead=in_front)
     cut = Cut(at=chunk.hi)
@@ -146,6 +179,7 @@ def grant(
         chunk,
         hi=at,
         fence=max(chunk.fence, floor) + 1,
+        grant=grant_id,
         version=0,
         owner=want.owner,
         expires=now + want.seconds,
@@ -155,7 +189,7 @@ def grant(
         reserved=want.reserve * size,
         counts=chunk.counts.minus(tail),
     )
-    child = _child(chunk, at, tail, child_id, blame) if at < chunk.hi else None
+    child = _child(chunk, at, tail, blame) if at < chunk.hi else None
     return Grant(chunk=granted, child=child, taken_from=chunk.owner or "")
 
 
@@ -231,9 +265,9 @@ def check_times(lease: float, heartbeat: float) -> None:
         )
 
 
-def _child(chunk: Chunk, at: ItemNo, tail: Counts, child_id: ChunkId, blame: int) -> Chunk:
+def _child(chunk: Chunk, at: ItemNo, tail: Counts, blame: int) -> Chunk:
     return Chunk(
-        id=child_id,
+        id=NUMBERLESS,
         batch=chunk.batch,
         parent=chunk.id,
         lo=at,
@@ -246,4 +280,8 @@ def _child(chunk: Chunk, at: ItemNo, tail: Counts, child_id: ChunkId, blame: int
         counts=tail,
         touched_at=chunk.touched_at,
         kind=chunk.kind,
+        leg=chunk.leg,
+        first=chunk.first,
+        end=chunk.end,
+        origin=chunk.origin,
     )

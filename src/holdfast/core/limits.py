@@ -82,6 +82,12 @@ SUSPECT: Final = 2
 """Grants of a chunk that ended in a dead process with nothing committed, after which it is handed out in halves, each
 to a process that runs nothing else."""
 
+CHAIN_ENTRIES: Final = 10_000
+"""Entries after which the chain of a partition ends, at its next grant; a successor continues it."""
+
+CHAIN_ITEMS: Final = 100
+"""A chunk of more items keeps its chain: what its successor would take over is part of one entry."""
+
 BLAME: Final = 3
 """Starts of a single item, run alone, that ended in a dead process, after which it is buried."""
 

@@ -5,12 +5,14 @@ numbers: the unit of claim, lease, fence and commit. The item is the unit of suc
 """
 
 from enum import StrEnum
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 import msgspec
 
-from holdfast.core.canonical import item_digest, key_text
 from holdfast.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.core.journal import Checkpointed
 
 BatchId = NewType("BatchId", int)
 ChunkId = NewType("ChunkId", int)
@@ -56,6 +58,9 @@ class Batch(Value, frozen=True, kw_only=True):
     """A named set of items that a user starts, resumes, reconciles and seals."""
 
     id: BatchId
+    """Its number in this store; in another store it has another one."""
+    uid: bytes = b""
+    """A random id that it keeps wherever it is: the journal and all commitments name it."""
     name: str
     pipeline: str
     definition: bytes
@@ -114,12 +119,20 @@ class Chunk(Value, frozen=True, kw_only=True):
     """A half-open range of item numbers, with its lease and the totals of its items."""
 
     id: ChunkId
+    """Its number in this store."""
     batch: BatchId
+    number: int = 0
+    """Its number within the batch, from 1: the journal names its chain by it, and it is the same in every store."""
     lo: ItemNo
     hi: ItemNo
+    """Equal to `lo` if the chain of the chunk has ended: its items are in its successor then."""
     parent: ChunkId | None = None
+    """The chunk that it was cut off or that it succeeds."""
     fence: int = 0
     version: int = 0
+    grant: bytes = b""
+    """The random id of the current grant. A copy of the store may grant the same fence again, but never the same
+    id."""
     owner: str | None = None
     expires: float = 0.0
     due: float = 0.0
@@ -134,10 +147,23 @@ class Chunk(Value, frozen=True, kw_only=True):
     touched_at: float = 0.0
     """When one of its items last made progress."""
     kind: Kind = Kind.ITEMS
+    leg: int = 0
+    """The part of the pipeline that its items pass through, counted from 0."""
+    first: int = 0
+    """The stage at which its items begin."""
+    end: int = 0
+    """The stage before which they are done: its items pass through the stages from `first` up to `end`."""
+    origin: int = 0
+    """The number of the batch's entry that admitted its items; 0 if an older version did not store it."""
 
     @property
     def size(self) -> int:
         return self.hi - self.lo
+
+    @property
+    def is_ended(self) -> bool:
+        """True if its chain has ended; the chain of its successor continues it."""
+        return self.hi == self.lo
 
     @property
     def pending(self) -> int:
@@ -178,29 +204,41 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
     n: ItemNo
     key: Key
-    salt: bytes
     input: bytes
     place: ItemState
     plain: bool
     """True if the store holds no place for the item: it never failed, waited or went back."""
     source_file: bytes | None = None
     """Evidence of the file that holds the input, if a sink keeps the previous output."""
+    revision: int = 0
+    """How often its payload was replaced before it was loaded."""
 
 
 class NewItem(msgspec.Struct, frozen=True, gc=False):
     """An item to be admitted: validated, keyed and frozen."""
 
     key: Key
-    key_number: int
-    salt: bytes
     payload: bytes
     place: ItemState = START
     """START, except for an item that could not be admitted: that one is a dead letter from the beginning."""
+    raw: bytes | None = None
+    """The item as its source gave it, if validation changed it: a commitment to it is kept, not the bytes."""
+    parent: ItemNo | None = None
+    """The item that it was made of, if any."""
 
-    @property
-    def digest(self) -> bytes:
-        """The digest that the journal keeps of the item. Computed on demand: a known item does not need it."""
-        return item_digest(self.salt, key_text(self.key), self.payload)
+
+class Origin(Value, frozen=True, kw_only=True):
+    """Where items that are admitted together come from."""
+
+    source: str = ""
+    """The source, in words."""
+    schema: str = ""
+    """The fingerprint of the schema that validated them."""
+    leg: int = 0
+    first: int = 0
+    """The stage at which they begin."""
+    end: int | None = None
+    """The stage before which they are done; None for the end of the pipeline."""
 
 
 class Admitted(Value, frozen=True, kw_only=True):
@@ -222,6 +260,8 @@ class Lease(Value, frozen=True, kw_only=True):
     fence: int
     owner: str
     expires: float
+    grant: bytes = b""
+    """The random id of the grant."""
 
 
 class Claim(Value, frozen=True, kw_only=True):
@@ -229,12 +269,22 @@ class Claim(Value, frozen=True, kw_only=True):
 
     lease: Lease
     batch: BatchId
+    uid: bytes
+    """The uid of the batch."""
+    number: int
+    """The number of the chunk within the batch."""
     lo: ItemNo
     hi: ItemNo
     version: int
     pending: int
     blame: int
     kind: Kind = Kind.ITEMS
+    first: int = 0
+    """The stage at which its items begin."""
+    end: int = 0
+    """The stage before which they are done."""
+    origin: int = 0
+    """The number of the batch's entry that admitted its items."""
     more: tuple["Claim", ...] = ()
     """Further chunks granted in the same write, each as if it had been claimed after this one."""
 
@@ -281,6 +331,8 @@ class Output(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     data: bytes | None
     file: bytes | None = None
+    salt: bytes = b""
+    """The salt of its commitment, once it is stored."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):
@@ -295,6 +347,8 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """The accumulator, as typed JSON; None if there is none."""
     at: float = 0.0
     """When it became durable, according to the store."""
+    salt: bytes = b""
+    """The salt of the commitment to the accumulator, once it is stored."""
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):
@@ -305,16 +359,21 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 class Commit(Value, frozen=True, kw_only=True):
-    """Everything that one write changes, together or not at all; guarded by (chunk, fence, version), once per id."""
+    """Everything that one write changes, together or not at all; guarded by (chunk, fence, grant, version), once per
+    id."""
 
     id: bytes
-    chunk: ChunkId
     batch: BatchId
+    uid: bytes
+    chunk: ChunkId
+    number: int
+    """The number of the chunk within the batch."""
     fence: int
+    grant: bytes
     version: int
     kind: str
-    body: bytes
-    """The body of the journal entry."""
+    body: "Checkpointed"
+    """The body of the journal entry, without commitments: the store makes them when it writes the content."""
     outputs: tuple[Output, ...] = ()
     moves: tuple[Move, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -392,14 +451,11 @@ class Change(Value, frozen=True, kw_only=True):
     epoch: int
     place: ItemState
     output: Output | None = None
-    output_digest: bytes = b""
-    """Over salt and output, if an operator gives an output."""
+    """The output that an operator supplies, if any."""
     checkpoint: Checkpoint | None = None
     """The checkpoint from which the item resumes instead; one with zero rows begins at the start."""
-    acc_digest: bytes = b""
-    """Over salt and accumulator, if the checkpoint has one."""
     renewed: NewItem | None = None
-    """The payload that replaces the stored one, if the item came again with a different payload."""
+    """The next revision of its payload, if the item came again with a different one."""
 
 
 class Event(Value, frozen=True, kw_only=True):
@@ -423,16 +479,29 @@ class StoredEvent(Value, frozen=True, kw_only=True):
     n: ItemNo | None = None
 
 
+class TextFrame(Value, frozen=True):
+    """Words of one item in an entry, stored apart from the entry: removing them leaves the chain intact."""
+
+    n: int
+    """The number of the item; -1 for words of the entry as a whole."""
+    boundary: int
+    frame: bytes | None
+    """Salt and words; None once they were removed."""
+
+
 class Entry(Value, frozen=True, kw_only=True):
     """One link of the journal, as stored."""
 
     chain: int
-    """The chunk's id, or minus the batch's id for the batch's own chain."""
+    """The chunk's id, or minus the batch's id for the batch's own chain: where this store keeps it."""
     seq: int
     head: bytes
-    """The header as canonical JSON: kind, time, actor and the digest of the body."""
+    """The header: batch, chain, number, kind, time, actor, fence, grant, and a commitment to every section."""
     body: bytes
+    """The sections."""
     hash: bytes
+    texts: tuple[TextFrame, ...] = ()
+    """The words that its sections commit to, in their order."""
 
 
 class StoredItem(Value, frozen=True, kw_only=True):
@@ -443,6 +512,13 @@ class StoredItem(Value, frozen=True, kw_only=True):
     place: ItemState
     payload: bytes
     salt: bytes
+    """The salt of the commitment to its payload."""
+    revision: int = 0
+    """How often its payload was replaced."""
+    raw_salt: bytes = b""
+    """The salt of the commitment to the item as its source gave it; empty if that was the payload."""
+    parent: ItemNo | None = None
+    """The item that it was made of, if any."""
 
 
 def chain_of_batch(batch: BatchId) -> int:

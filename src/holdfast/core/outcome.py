@@ -11,7 +11,6 @@ class Done(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     item: Item
     output: bytes
-    digest: bytes
     queued: float
     seconds: float
     spend: Spend | None = None

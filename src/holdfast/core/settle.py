@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import course, journal, retry, verify
-from holdfast.core.canonical import digest_of_acc, storable
+from holdfast.core.canonical import storable
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import FLOAT32, UINT16, pack
 from holdfast.core.limits import MESSAGE_CHARS
@@ -59,8 +59,13 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """The grant under which a commit is made."""
 
     batch: BatchId
+    uid: bytes
+    """The uid of the batch."""
     chunk: ChunkId
+    number: int
+    """The number of the chunk within the batch."""
     fence: int
+    grant: bytes
     version: int
     seconds: float = 0.0
     """The length of its lease."""
@@ -84,12 +89,12 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> journal.Position:
-        digest = digest_of_acc(self.item.salt, self.acc)
-        return journal.Position(self.item.n, self.rows, self.cursor, digest, self.seconds)
+        return journal.Position(self.item.n, self.rows, self.cursor, seconds=self.seconds)
 
 
 def settle(outcomes: Sequence[Outcome], *, stages: int, policies: Sequence[Policy], now: float) -> Settled:
-    """Return everything that follows from the outcomes. `policies` has one per stage."""
+    """Return everything that follows from the outcomes. `stages`: the stage before which the items are done;
+    `policies` has one for every stage of the pipeline."""
     result = _Ledger(stages, policies, now)
     done: dict[tuple[int, bool], list[Done]] = {}
     group, place, adopted = None, None, False
@@ -115,17 +120,18 @@ def commit(
     """Return the one guarded write that makes it durable. The cost of rows belongs to the checkpoint that covers them;
     `makers` are the stages as they are defined now."""
     settled = booked(settled, reached)
-    body = journal.encode_body(
-        journal.Checkpointed(
-            advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due,
-            positions=[each.position for each in reached], made_by=_made_by(settled, makers),
-        )
+    body = journal.Checkpointed(
+        advanced=settled.advanced, attempts=settled.attempts, spends=settled.spends, released=release, due=due,
+        positions=[each.position for each in reached], made_by=_made_by(settled, makers),
     )  # fmt: skip
     return Commit(
         id=commit_id,
         batch=holder.batch,
+        uid=holder.uid,
         chunk=holder.chunk,
+        number=holder.number,
         fence=holder.fence,
+        grant=holder.grant,
         version=holder.version,
         kind="checkpoint" if settled.advanced or settled.attempts or reached else "released",
         body=body,
@@ -174,8 +180,9 @@ def start(holder: Holder, *, commit_id: bytes) -> Commit:
     """Return the commit that makes it durable that an item on trial is about to run: nothing moves, and the blame rises
     by one."""
     return Commit(
-        id=commit_id, batch=holder.batch, chunk=holder.chunk, fence=holder.fence, version=holder.version,
-        kind=journal.STARTED, body=journal.encode_body(journal.Checkpointed()), extend=holder.seconds,
+        id=commit_id, batch=holder.batch, uid=holder.uid, chunk=holder.chunk, number=holder.number, fence=holder.fence,
+        grant=holder.grant, version=holder.version, kind=journal.STARTED, body=journal.Checkpointed(),
+        extend=holder.seconds,
     )  # fmt: skip
 
 
@@ -183,6 +190,7 @@ class Guard(NamedTuple):
     """A chunk at the time of a commit."""
 
     fence: int
+    grant: bytes
     version: int
     owner: str | None
     lo: ItemNo
@@ -190,19 +198,23 @@ class Guard(NamedTuple):
     sealed: bool
 
     def lets_through(self, commit: Commit) -> bool:
-        is_held = (self.fence, self.version) == (commit.fence, commit.version) and self.owner is not None
-        return is_held and not self.sealed
+        return self._is_of(commit) and self.version == commit.version and not self.sealed
+
+    def _is_of(self, commit: Commit) -> bool:
+        """Return whether the commit is made under the current grant. The fence alone would not show it: a copy of the
+        store may have granted the same one to another owner."""
+        return self.owner is not None and (self.fence, self.grant) == (commit.fence, commit.grant)
 
     def refusal(self, commit: Commit) -> CommitRefusal:
         """Return why a commit is refused."""
         if self.sealed:
             return CommitRefusal.SEALED
-        return CommitRefusal.LOST if self.fence != commit.fence or self.owner is None else CommitRefusal.STALE
+        return CommitRefusal.STALE if self._is_of(commit) else CommitRefusal.LOST
 
 
 def guard_of(chunk: Chunk, *, sealed: bool) -> Guard:
     """Return the facts that guard a commit to a chunk; `sealed` is whether its batch is sealed."""
-    return Guard(chunk.fence, chunk.version, chunk.owner, chunk.lo, chunk.hi, sealed)
+    return Guard(chunk.fence, chunk.grant, chunk.version, chunk.owner, chunk.lo, chunk.hi, sealed)
 
 
 class Judged(NamedTuple):
@@ -262,7 +274,7 @@ class _Ledger:
     """The result of settling, collected outcome by outcome."""
 
     def __init__(self, stages: int, policies: Sequence[Policy], now: float) -> None:
-        if len(policies) != stages:
+        if len(policies) < stages:
             raise UsageError(f"{len(policies)} policies for {stages} stages: each stage has one")
         self.stages, self.policies, self.now = stages, policies, now
         self.outputs: list[Output] = []
@@ -296,7 +308,7 @@ class _Ledger:
             journal.Advanced(
                 stage=stage,
                 items=journal.numbers(ns),
-                digests=b"".join([d.digest for d in group]),
+                digests=b"",
                 queued=pack(FLOAT32, [d.queued for d in group]),
                 seconds=pack(FLOAT32, seconds),
                 attempts=b"" if plain else pack(UINT16, [min(i.place.attempt + 1, 65535) for i in items]),
@@ -327,7 +339,7 @@ class _Ledger:
             if not item.plain:
                 place = checkpoint(item.place, stage + 1, self.stages)
                 self.moves.append(Move(item.n, place))
-            self.onward.append(Item(item.n, item.key, item.salt, d.output, place, item.plain, d.file))
+            self.onward.append(Item(item.n, item.key, d.output, place, item.plain, d.file, item.revision))
 
     def unfinished(self, outcome: Skipped | Deferred | Failed) -> None:
         """Add one attempt that gave no output."""

@@ -384,7 +384,7 @@ def to_publish(found: Reconciliation, *, after: int | None = None) -> Decide:
     for, announces that it is finished: once for each end, and only while the batch is unchanged since the
     reconciliation."""
     said = "every item is accounted for" if found.is_explained else ", ".join(found.unexplained)
-    body = journal.encode_body(journal.Acted(reason=said, note=found.facts(after)))
+    body = journal.Acted(reason=said, note=found.facts(after))
     told = [course.batch_finished(found.end, found.counts)] if found.is_told else []
     return course.to_note(RECONCILED, body, once=True, events=told, basis=found.basis)
 

@@ -6,13 +6,13 @@ keeps every promise that depends on it.
 """
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
-from holdfast.core.canonical import key_hash
 from holdfast.core.course import Amended, Barrier, Decide
 from holdfast.core.errors import Damaged, UsageError
 from holdfast.core.ingest import Known
@@ -35,6 +35,7 @@ from holdfast.core.model import (
     Kind,
     Lease,
     NewItem,
+    Origin,
     Output,
     Receipt,
     State,
@@ -44,7 +45,14 @@ from holdfast.core.model import (
 from holdfast.core.settle import Judged
 
 ENTRIES_AT_A_TIME = 16
+NOWHERE = Origin()
+"""The origin of items of which nothing is known."""
 log = logging.getLogger("holdfast.store")
+
+
+def random_bytes(count: int) -> bytes:
+    """Return random bytes from the system, for ids and salts."""
+    return os.urandom(count)
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,14 +131,16 @@ class Store(Protocol):
         ...
 
     def add_items(
-        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
-    ) -> Admitted:
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
+        actor: str = "", origin: Origin = NOWHERE,
+    ) -> Admitted:  # fmt: skip
         """Admit the items whose keys are new, in order, as one new chunk; with `ended`, record the end of the source.
 
         Guard: no two items of a batch share a key.
         Guarantee: items, keys, chunk and entry are written together; the chunk, and every chunk that is ever cut off
-            it, has the given kind and no other; known keys change nothing and are reported, together with those whose
-            payload differs. Events are written for items that are dead letters at once. The item that reaches the
+            it, has the given kind and window of stages, and no other; the entry has a commitment to every item, and
+            names their origin; known keys change nothing and are reported, together with those whose payload
+            differs. Events are written for items that are dead letters at once. The item that reaches the
             expected number records that all are there, as the end of the source does.
         Raises: UsageError if the batch is unknown, Refused if it is sealed or cancelled, or was closed and a key is
             new.
@@ -154,7 +164,9 @@ class Store(Protocol):
             suspended. With `only`, the chunk of that item is granted, or in a suspect the items before it: release
             those and claim again. With `chunks`, a store may grant further chunks in the same write, returned in
             `more`; a store that never does is correct as well.
-        Guarantee: the fence is one higher than ever before; the entry with the snapshot of attempts is durable.
+        Guarantee: the fence is one higher than ever before, and the id of the grant is random: a copy of the store that
+            hands out the same fence hands out another id. The entry with the snapshot of attempts is durable. A
+            partition whose chain has become too long is continued by a successor, which is granted instead.
         Raises: StoreUnavailable.
         """
         ...
@@ -167,19 +179,22 @@ class Store(Protocol):
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Extend leases; return those that are still held, extended.
 
-        Guard: owner and fence are unchanged. The version does not matter: the owner's own commit is not a conflict.
+        Guard: owner, fence and grant are unchanged. The version does not matter: the owner's own commit is not a
+            conflict.
         """
         ...
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         """Write each commit wholly or not at all, and return a receipt for each.
 
-        Guard: (chunk, fence, version), and the batch is not sealed. A commit whose id is in the chain of its chunk has
-            landed, whatever the guard is now: so sending the same commit again reveals its result. All guards of a
-            group are judged before any of it is written (`core.settle.judge`); if each chunk is a separate document,
-            those of one chunk.
-        Guarantee: a commit reported as landed is durable; a refusal does not roll back other commits. A commit is
-            progress and clears the blame of its chunk, except for one of the kind `started`, which adds a strike.
+        Guard: (chunk, fence, grant, version), and the batch is not sealed. A commit whose id is in the chain of its
+            chunk has landed, whatever the guard is now: so sending the same commit again reveals its result. All
+            guards of a group are judged before any of it is written (`core.settle.judge`); if each chunk is a separate
+            document, those of one chunk.
+        Guarantee: the entry has a commitment, with a fresh salt, to every output and accumulator, and its words are
+            stored apart from it (`core.record`). A commit reported as landed is durable; a refusal does not roll back
+            other commits. A commit is progress and clears the blame of its chunk, except for one of the kind `started`,
+            which adds a strike.
         Raises: StoreUnavailable (nothing landed), CommitUnknown (send the same commits again, or call `has_landed`).
         """
         ...
@@ -190,7 +205,8 @@ class Store(Protocol):
         Guard: (item, state, epoch) of every change, and within the epoch its stage. Items that have moved since are
             left alone. An act whose id is already in the chains was done: repeating it changes nothing, whatever has
             happened to its items since.
-        Guarantee: one entry per affected chunk, in the same transaction as its items. With `seize`, the fence of every
+        Guarantee: one entry per affected chunk, in the same transaction as its items. A payload that came with an item
+            is added as its next revision; earlier ones stay. With `seize`, the fence of every
             chunk in flight rises, and of any chunk for which a checkpoint is set: also above `beyond`.
         Raises: UsageError, Refused if the batch is sealed.
         """
@@ -252,8 +268,8 @@ class Store(Protocol):
         ...
 
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
-        """Return the entries of one chain, in order, after the one with that number: fewer than `limit` only at its
-        end."""
+        """Return the entries of one chain with their words, in order, after the one with that number: fewer than
+        `limit` only at its end."""
         ...
 
     def close(self) -> None:
@@ -344,7 +360,7 @@ def find_item(store: Store, batch: BatchId, key: str) -> ItemNo | None:
 
 def find_items(store: Store, batch: BatchId, keys: Sequence[str]) -> list[ItemNo | None]:
     """Return the number of the item with each key, or None, in one read."""
-    found = store.known(batch, [NewItem(key, key_hash(key), b"", b"") for key in keys])
+    found = store.known(batch, [NewItem(key, b"") for key in keys])
     return [found[index][0] if index in found else None for index in range(len(keys))]
 
 

@@ -6,11 +6,13 @@ Every verb is atomic under one lock and nothing is durable. If this store and an
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core import acts, course, ingest, journal, lease, settle
+from holdfast.core import acts, course, ingest, journal, lease, record, settle
 from holdfast.core.canonical import key_text
+from holdfast.core.commitments import GRANT_BYTES, UID_BYTES, Draw
 from holdfast.core.course import Barrier
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
@@ -25,7 +27,6 @@ from holdfast.core.model import (
     Claim,
     ClaimRequest,
     Commit,
-    Counts,
     Entry,
     Event,
     Item,
@@ -35,16 +36,25 @@ from holdfast.core.model import (
     Lease,
     Move,
     NewItem,
+    Origin,
     Output,
     Receipt,
     State,
     StoredEvent,
     StoredItem,
-    chain_of_batch,
 )
-from holdfast.stores.base import Capabilities, Idle, chunk_of, find_batch, lineage, unwritten
+from holdfast.core.states import on_plain_way
+from holdfast.stores.base import NOWHERE, Capabilities, Idle, chunk_of, find_batch, lineage, random_bytes, unwritten
 
 replace = msgspec.structs.replace
+
+
+class MemoryItem(NamedTuple):
+    """One revision of an item."""
+
+    item: NewItem
+    salt: bytes
+    raw_salt: bytes
 
 
 class MemoryStore:
@@ -53,20 +63,24 @@ class MemoryStore:
     capabilities = Capabilities()
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False
-    ) -> None:
+        self, *, clock: Callable[[], float] = time.time, is_dead: Callable[[str], bool] = lambda owner: False,
+        draw: Draw = random_bytes,
+    ) -> None:  # fmt: skip
         self.url = "memory:"
         self.now = clock
+        self._draw = draw
         self._is_dead = is_dead
         self._lock = threading.RLock()
         self._batches: dict[BatchId, Batch] = {}
         self._chunks: dict[ChunkId, Chunk] = {}
-        self._items: dict[tuple[BatchId, ItemNo], NewItem] = {}
+        self._items: dict[tuple[BatchId, ItemNo], list[MemoryItem]] = {}
+        """All revisions of every item, oldest first."""
         self._numbers: dict[tuple[BatchId, str], ItemNo] = {}
         self._places: dict[tuple[BatchId, ItemNo], ItemState] = {}
         self._outputs: dict[tuple[BatchId, ItemNo, int], Output] = {}
         self._checkpoints: dict[tuple[BatchId, ItemNo], Checkpoint] = {}
         self._entries: dict[int, list[Entry]] = {}
+        self._noted: set[tuple[BatchId, str, bytes]] = set()
         self._events: list[StoredEvent] = []
         self._delivered: dict[str, int] = {}
 
@@ -83,10 +97,11 @@ class MemoryStore:
         with self._lock:
             found = find_batch(self, name)
             if found is None:
-                found = Batch(id=BatchId(len(self._batches) + 1), name=name, pipeline=pipeline, definition=definition,
-                              opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
+                found = Batch(id=BatchId(len(self._batches) + 1), uid=self._draw(UID_BYTES), name=name,
+                              pipeline=pipeline, definition=definition, opened_at=self.now(), admitted=0,
+                              head=journal.GENESIS)  # fmt: skip
                 self._batches[found.id] = found
-                body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+                body = journal.Opened(name=name, pipeline=pipeline, definition=definition)
                 self._link_batch(found.id, "opened", body, actor)
                 self._tell(found.id, [course.batch_opened(name, pipeline)])
             return self.amend(found.id, course.to_redefine(pipeline, definition), actor=actor).batch
@@ -105,13 +120,14 @@ class MemoryStore:
             if change is None:
                 return course.Amended(batch=found, written=False)
             self._batches[batch] = change.batch
+            if change.once:
+                self._noted.add((batch, change.kind, journal.encode_content(change.body)))
             self._link_batch(batch, change.kind, change.body, actor)
             self._tell(batch, change.events)
             return course.Amended(batch=self._batches[batch], written=True)
 
-    def _is_noted(self, batch: BatchId, kind: str, body: bytes) -> bool:
-        entries = self._entries.get(chain_of_batch(batch), [])
-        return any(entry.body == body and journal.decode_header(entry.head).kind == kind for entry in entries)
+    def _is_noted(self, batch: BatchId, kind: str, body: journal.Body) -> bool:
+        return (batch, kind, journal.encode_content(body)) in self._noted
 
     def seal(
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
@@ -123,7 +139,7 @@ class MemoryStore:
     ) -> list[Chunk]:
         with self._lock:
             found = [c for c in self._chunks.values() if c.batch == batch and (of is None or c.lo <= of < c.hi)]
-            return sorted((c for c in found if c.pending or not pending), key=lambda c: c.lo)[:limit]
+            return sorted((c for c in found if c.pending or not pending), key=lambda c: (c.lo, c.hi))[:limit]
 
     def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
         with self._lock:
@@ -149,25 +165,31 @@ class MemoryStore:
                 )
             )
 
-    def _link_batch(self, batch: BatchId, kind: str, body: bytes, actor: str) -> bytes:
+    def _link_batch(self, batch: BatchId, kind: str, body: journal.Body, actor: str) -> Entry:
         at = self._batches[batch]
-        entry = journal.link_batch(at, kind, body, actor, self.now())
+        entry = record.link_batch(at, kind, body, actor, self.now(), self._draw)
         self._entries.setdefault(entry.chain, []).append(entry)
         self._batches[batch] = replace(at, seq=entry.seq, head=entry.hash)
-        return entry.hash
+        return entry
+
+    def _new_numbers(self, batch: BatchId) -> tuple[ChunkId, int]:
+        """Return the numbers of a new chunk: in this store, and within its batch."""
+        numbers = [chunk.number for chunk in self._chunks.values() if chunk.batch == batch]
+        return ChunkId(len(self._chunks) + 1), max(numbers, default=0) + 1
 
     # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(
-        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
-    ) -> Admitted:
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
+        actor: str = "", origin: Origin = NOWHERE,
+    ) -> Admitted:  # fmt: skip
         with self._lock:
             found = self._known_batch(batch)
             fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
             course.check_takes_items(found, len(fresh))
-            self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor)
+            self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor, origin)
             return answer
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
@@ -175,30 +197,24 @@ class MemoryStore:
             self._known_batch(batch)
             numbers = [self._numbers.get((batch, key_text(item.key))) for item in items]
             return {
-                index: (n, self._items[batch, n].payload == items[index].payload)
+                index: (n, self._items[batch, n][-1].item.payload == items[index].payload)
                 for index, n in enumerate(numbers)
                 if n is not None
             }
 
-    def _admit(self, batch: Batch, fresh: list[NewItem], kind: Kind, ended: bool, actor: str) -> None:
-        lo, chunk = batch.admitted, ChunkId(len(self._chunks) + 1 if fresh else 0)
-        for n, item in enumerate(fresh, start=lo):
-            self._items[batch.id, ItemNo(n)] = item
+    def _admit(self, batch: Batch, fresh: list[NewItem], kind: Kind, ended: bool, actor: str, origin: Origin) -> None:
+        lo, (id_, number) = batch.admitted, self._new_numbers(batch.id)
+        body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
+                                                 end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
+        for n, (item, salt, raw_salt) in enumerate(zip(fresh, salts, raw_salts, strict=True), start=lo):
+            self._items[batch.id, ItemNo(n)] = [MemoryItem(item, salt, raw_salt or b"")]
             self._numbers[batch.id, key_text(item.key)] = ItemNo(n)
             if item.place.state is State.DEAD:
                 self._places[batch.id, ItemNo(n)] = item.place
-        body = journal.Ingested(
-            lo=lo, hi=lo + len(fresh), digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
-            invalid=[(n, x.place.code) for n, x in enumerate(fresh, start=lo) if x.place.state is State.DEAD],
-            kind=kind if fresh else None,
-        )  # fmt: skip
         self._tell(batch.id, [course.item_dead(n, fresh[n - lo].key, fresh[n - lo].place) for n, _ in body.invalid])
-        head = self._link_batch(batch.id, "ingested", journal.encode_body(body), actor)
+        entry = self._link_batch(batch.id, "ingested", body, actor)
         if fresh:
-            self._chunks[chunk] = Chunk(
-                id=chunk, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), head=head,
-                counts=Counts(dead=len(body.invalid)), touched_at=self.now(), kind=kind,
-            )  # fmt: skip
+            self._chunks[id_] = record.chunk_of_items(body, batch, entry, id_=id_, fence=0, now=self.now())
         grown = self._batches[batch.id]
         at = self.now() if ended else grown.ingested_at
         self._batches[batch.id] = replace(grown, admitted=lo + len(fresh), ingested_at=at)
@@ -213,17 +229,34 @@ class MemoryStore:
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
                 return self._idle(want, why if chunk is None else Barrier.BUDGET)
-            given = lease.grant(chunk, want, now=now, states=lambda: self._states(chunk), affordable=afford,
-                                child_id=ChunkId(len(self._chunks) + 1))  # fmt: skip
+            chunk = self._roll_over(batch, chunk) if lease.must_end(chunk) else chunk
+            states = self._states(chunk)
+            given = lease.grant(chunk, want, self._draw(GRANT_BYTES), now=now, states=lambda: states, affordable=afford)
             if given.child is not None:
+                given = given.with_child(*self._new_numbers(batch.id))
+                assert given.child is not None
                 self._chunks[given.child.id] = given.child
             tried = ((n, self._places.get((batch.id, ItemNo(n)))) for n in range(given.chunk.lo, given.chunk.hi))
             self._chunks[chunk.id] = given.chunk
-            self._append(given.entry(lease.snapshots((n, place) for n, place in tried if place is not None), now))
-            return given.claim
+            snapshots = lease.snapshots((n, place) for n, place in tried if place is not None)
+            self._append(given.entry(batch.uid, snapshots, now, self._draw))
+            return given.claim(batch.uid)
+
+    def _roll_over(self, batch: Batch, chunk: Chunk) -> Chunk:
+        """End the chain of a chunk; return its successor."""
+        id_, number = self._new_numbers(batch.id)
+        rolled = record.roll_over(
+            batch.uid, chunk, self.items(batch.id, lo=chunk.lo, hi=chunk.hi),
+            self.outputs(batch.id, lo=chunk.lo, hi=chunk.hi), self.checkpoints(batch.id, lo=chunk.lo, hi=chunk.hi),
+            id_=id_, number=number, now=self.now(), draw=self._draw,
+        )  # fmt: skip
+        self._chunks |= {chunk.id: rolled.ended, id_: rolled.successor}
+        self._append(rolled.last)
+        self._append(rolled.first)
+        return self._chunks[id_]
 
     def _states(self, chunk: Chunk) -> list[State]:
-        return [self._place(chunk.batch, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
+        return [self._place(chunk, ItemNo(n)).state for n in range(chunk.lo, chunk.hi)]
 
     def _claimable(self, want: ClaimRequest, now: float) -> Chunk | None:
         """Return the first free or expired chunk, waiting chunks first; if there is none, one that a dead process
@@ -271,14 +304,16 @@ class MemoryStore:
         with self._lock:
             items: list[Item] = []
             for n in map(ItemNo, range(claim.lo if after is None else after + 1, claim.hi)):
-                place = self._place(claim.batch, n)
+                place = self._place(claim, n)
                 if place.state is not State.PENDING:
                     continue
-                new = self._items[claim.batch, n]
-                output = self._outputs.get((claim.batch, n, place.stage - 1))
-                given = new.payload if place.stage == 0 else (output.data if output is not None else None) or b""
+                revisions, is_first = self._items[claim.batch, n], place.stage == claim.first
+                new = revisions[-1].item
+                output = None if is_first else self._outputs.get((claim.batch, n, place.stage - 1))
+                given = new.payload if is_first else (output.data if output is not None else None) or b""
                 file = output.file if output is not None else None
-                items.append(Item(n, new.key, new.salt, given, place, (claim.batch, n) not in self._places, file))
+                plain = (claim.batch, n) not in self._places
+                items.append(Item(n, new.key, given, place, plain, file, len(revisions) - 1))
                 max_bytes -= len(given)
                 if len(items) >= limit or max_bytes <= 0:
                     break
@@ -289,7 +324,7 @@ class MemoryStore:
             kept = []
             for held in leases:
                 chunk = self._chunks.get(held.chunk)
-                if chunk is not None and (chunk.fence, chunk.owner) == (held.fence, held.owner):
+                if chunk is not None and lease.is_held_by(chunk, held):
                     expires = self.now() + seconds
                     self._chunks[chunk.id] = replace(chunk, expires=expires)
                     kept.append(replace(held, expires=expires))
@@ -318,11 +353,14 @@ class MemoryStore:
         return found
 
     def _write(self, commit: Commit, advanced: Chunk) -> None:
-        before = self._chunks[commit.chunk]
-        self._store(before.batch, commit.outputs, commit.moves, commit.checkpoints)
+        before, written = self._chunks[commit.chunk], record.of_commit(commit, self._draw)
+        made = [replace(output, salt=salt) for output, salt in zip(commit.outputs, written.salts, strict=True)]
+        self._store(before.batch, made, commit.moves, written.checkpoints)
         self._tell(before.batch, commit.events)
         self._chunks[before.id] = replace(advanced, seq=before.seq, head=before.head)
-        self._link_chunk(before, commit.kind, commit.body, before.owner or "", commit.fence, commit.id)
+        uid = self._batches[before.batch].uid
+        self._append(record.link_chunk(uid, before, commit.kind, written.encoded, before.owner or "", self.now(),
+                                       fence=commit.fence, grant=commit.grant, commit_id=commit.id))  # fmt: skip
 
     def _has_landed(self, commit: Commit) -> bool:
         entries = self._entries.get(commit.chunk, [])
@@ -340,13 +378,15 @@ class MemoryStore:
             if acts.may_come_again(act) and self._was_done(act, [chunk for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
-                effect = acts.apply(act, chunk, changes, {c.n: self._place(act.batch, c.n) for c in changes})
+                effect = acts.apply(act, chunk, changes, {c.n: self._place(chunk, c.n) for c in changes})
                 if not effect.changes:
                     continue
-                outputs = [c.output for c in effect.changes if c.output is not None]
-                reached = [c.checkpoint for c in effect.changes if c.checkpoint is not None]
-                self._store(act.batch, outputs, [Move(c.n, c.place) for c in effect.changes], reached)
-                self._items.update({(act.batch, c.n): c.renewed for c in effect.changes if c.renewed is not None})
+                written = record.of_act(effect, batch.uid, chunk, act.id, self._draw,
+                                        lambda n: len(self._items[act.batch, n]) - 1)  # fmt: skip
+                moves = [Move(c.n, c.place) for c in effect.changes]
+                self._store(act.batch, written.outputs, moves, written.checkpoints)
+                for new in written.revisions:
+                    self._items[act.batch, new.n].append(MemoryItem(new.item, new.salt, new.raw_salt))
                 touched_at = self.now() if effect.revived else chunk.touched_at
                 acted = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=touched_at, due=0.0)
                 if effect.seized:
@@ -354,7 +394,8 @@ class MemoryStore:
                         acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True
                     )
                 self._chunks[chunk.id] = acted
-                self._link_chunk(acted, act.kind, effect.body, act.actor, effect.fence, act.id)
+                self._append(record.link_chunk(batch.uid, acted, act.kind, written.encoded, act.actor, self.now(),
+                                               fence=effect.fence, commit_id=act.id))  # fmt: skip
                 changed += [c.n for c in effect.changes]
             self._tell(act.batch, acts.heard(act, changed))
             return changed
@@ -373,10 +414,14 @@ class MemoryStore:
         with self._lock:
             found: list[StoredItem] = []
             admitted = self._known_batch(batch).admitted
-            for n in map(ItemNo, range(lo, admitted if hi is None else min(hi, admitted))):
-                place, item = self._place(batch, n), self._items[batch, n]
+            numbers = range(lo, admitted if hi is None else min(hi, admitted))
+            held = ((ItemNo(n), chunk) for chunk in self.chunks(batch) for n in _both(numbers, chunk))
+            for n, chunk in held:
+                place, revisions = self._place(chunk, n), self._items[batch, n]
                 if state is None or place.state is state:
-                    found.append(StoredItem(n=n, key=item.key, place=place, payload=item.payload, salt=item.salt))
+                    (item, salt, raw_salt), parent = revisions[-1], revisions[0].item.parent
+                    found.append(StoredItem(n=n, key=item.key, place=place, payload=item.payload, salt=salt,
+                                            revision=len(revisions) - 1, raw_salt=raw_salt, parent=parent))  # fmt: skip
                 if len(found) >= limit:
                     break
             return found
@@ -404,16 +449,14 @@ class MemoryStore:
 
     # -- helpers ------------------------------------------------------------------------------------------------
 
-    def _place(self, batch: BatchId, n: ItemNo) -> ItemState:
-        """Return the stored place, or the one that follows from the outputs."""
-        place = self._places.get((batch, n))
+    def _place(self, chunk: Chunk | Claim, n: ItemNo) -> ItemState:
+        """Return the stored place of an item of a chunk, or the one that follows from its outputs."""
+        place = self._places.get((chunk.batch, n))
         if place is not None:
             return place
-        stages = course.stage_count(self._batches[batch].definition)
-        stage = next((s for s in range(stages) if (batch, n, s) not in self._outputs), stages)
-        if stage == 0:
-            return START
-        return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+        stages = range(chunk.first, chunk.end)
+        stage = next((s for s in stages if (chunk.batch, n, s) not in self._outputs), chunk.end)
+        return START if stage == 0 else on_plain_way(stage, chunk.end)
 
     def _store(
         self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move], reached: Sequence[Checkpoint]
@@ -425,12 +468,13 @@ class MemoryStore:
         for checkpoint in reached:
             self._checkpoints[batch, checkpoint.n] = replace(checkpoint, at=self.now())
 
-    def _link_chunk(self, chunk: Chunk, kind: str, body: bytes, actor: str, fence: int, commit_id: bytes) -> None:
-        entry = journal.link_chunk(chunk, kind, body, actor, fence, commit_id, self.now())
-        self._append(entry)
-
     def _append(self, entry: Entry) -> None:
         """Add the next entry to the chain of a chunk."""
         self._entries.setdefault(entry.chain, []).append(entry)
         number = ChunkId(entry.chain)
         self._chunks[number] = replace(self._chunks[number], seq=entry.seq, head=entry.hash)
+
+
+def _both(numbers: range, chunk: Chunk) -> range:
+    """Return the numbers that are also in a chunk."""
+    return range(max(numbers.start, chunk.lo), min(numbers.stop, chunk.hi))

@@ -32,7 +32,7 @@ from holdfast.core.errors import (
     UsageError,
 )
 from holdfast.stores import faults, filesystem
-from holdfast.stores.sqlite import safety
+from holdfast.stores.sqlite import safety, upgrade
 from holdfast.stores.sqlite.rows import UnreadableRow
 from holdfast.stores.sqlite.safety import Presence, disk_trouble
 
@@ -291,9 +291,11 @@ def migrate(db: apsw.Connection) -> None:
         return
     try:
         db.execute("BEGIN IMMEDIATE")
-        for statements in _migrations()[db.pragma("user_version") :]:
+        for number, statements in list(enumerate(_migrations(), start=1))[db.pragma("user_version") :]:
             for statement in statements:
                 db.execute(statement)
+                faults.reach("migrate.statement")
+            for _ in upgrade.STEPS[number](db) if number in upgrade.STEPS else ():
                 faults.reach("migrate.statement")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {newest}")

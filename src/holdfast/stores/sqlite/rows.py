@@ -3,14 +3,17 @@ and the index of keys.
 
 Statements are in `statements.sql`: `-- name: commit_chunk`, then one statement each.
 
-The index of keys uses the 56-bit numbers of `canonical.key_hash`, because an index of sorted numbers stays fast and an
-index of text does not. Two keys may have the same number: the second is stored where `canonical.probe` leads, and a
+The index of keys uses the 56-bit numbers of `commitments.KeyIndex`, because an index of sorted numbers stays fast and
+an index of text does not. Two keys may have the same number: the second is stored where `KeyIndex.probe` leads, and a
 lookup follows the same path. Nothing is ever removed, so the path stays intact.
+
+Payloads, outputs and accumulators are stored as frames: a salt, then the content.
 """
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import chain, count
@@ -19,9 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import apsw
 import msgspec
 
-from holdfast.core import journal
-from holdfast.core.canonical import key_text, probe
+from holdfast.core import journal, record
+from holdfast.core.canonical import key_text
+from holdfast.core.commitments import SALT_BYTES, Draw, KeyIndex
 from holdfast.core.course import stage_count
+from holdfast.core.journal import Encoded
 from holdfast.core.model import (
     START,
     Act,
@@ -40,9 +45,11 @@ from holdfast.core.model import (
     ItemState,
     Kind,
     NewItem,
+    Output,
     State,
     StoredEvent,
     StoredItem,
+    TextFrame,
     chain_of_batch,
 )
 from holdfast.core.settle import Guard
@@ -94,6 +101,8 @@ class UnreadableRow(ValueError):
     """A column does not contain what was written to it."""
 
 
+LONGEST_GAP = 1 << 20
+"""Words of one entry that may be missing in a row; with more, the row is damaged."""
 STAGE_BITS = 6
 ITEM_BITS = 34
 STAGE_MASK = (1 << STAGE_BITS) - 1
@@ -102,10 +111,10 @@ PLAIN_PLACES = [START, *(ItemState(stage=stage) for stage in range(1, STAGE_MASK
 
 NUMBER, WHOLE, TEXT, BYTES, NOTHING = (float, int), (int,), (str,), (bytes,), type(None)
 MOMENT = (float, NOTHING)
-BATCH_SHAPE = (WHOLE, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MOMENT, (int, NOTHING), MOMENT,
+BATCH_SHAPE = (WHOLE, BYTES, TEXT, TEXT, BYTES, NUMBER, WHOLE, MOMENT, TEXT, MOMENT, MOMENT, (int, NOTHING), MOMENT,
                WHOLE, BYTES)  # fmt: skip
-CHUNK_SHAPE = (*[WHOLE] * 4, (int, NOTHING), WHOLE, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER, WHOLE,
-               BYTES, NUMBER, TEXT)  # fmt: skip
+CHUNK_SHAPE = (*[WHOLE] * 5, (int, NOTHING), WHOLE, BYTES, WHOLE, (str, NOTHING), NUMBER, NUMBER, *[WHOLE] * 10, NUMBER,
+               WHOLE, BYTES, NUMBER, TEXT, *[WHOLE] * 4)  # fmt: skip
 EVENT_SHAPE = (WHOLE, WHOLE, NUMBER, TEXT, BYTES, (int, NOTHING))
 CHECKPOINT_SHAPE = (WHOLE, WHOLE, BYTES, (bytes, NOTHING), NUMBER)
 PLACE_SHAPE = (WHOLE, TEXT, WHOLE, WHOLE, NUMBER, NUMBER, NUMBER, WHOLE, WHOLE, WHOLE, NUMBER, TEXT, TEXT)
@@ -143,30 +152,48 @@ def kind_of(word: str) -> Kind:
 
 
 def batch_of(row: Any) -> Batch:
-    (id_, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at,
+    (id_, uid, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at,
      expected, closed_at, seq, head) = checked(row, BATCH_SHAPE)  # fmt: skip
     return Batch(
-        id=BatchId(id_), name=name, pipeline=pipeline, definition=definition, opened_at=opened_at, admitted=admitted,
-        ingested_at=ingested_at, course=BatchMode(course), ends_at=ends_at, sealed_at=sealed_at,
+        id=BatchId(id_), uid=uid, name=name, pipeline=pipeline, definition=definition, opened_at=opened_at,
+        admitted=admitted, ingested_at=ingested_at, course=BatchMode(course), ends_at=ends_at, sealed_at=sealed_at,
         expected=expected, closed_at=closed_at, seq=seq, head=head,
     )  # fmt: skip
 
 
 def chunk_of(row: Any) -> Chunk:
-    (id_, batch, lo, hi, parent, fence, version, owner, expires, due, blame, progressed, reserved, done, skipped, dead,
-     cancelled, attempts, spent, tokens, seconds, seq, head, touched_at, kind) = checked(row, CHUNK_SHAPE)  # fmt: skip
+    (id_, batch, number, lo, hi, parent, fence, grant, version, owner, expires, due, blame, progressed, reserved, done,
+     skipped, dead, cancelled, attempts, spent, tokens, seconds, seq, head, touched_at, kind, leg, first, end,
+     origin) = checked(row, CHUNK_SHAPE)  # fmt: skip
     counts = Counts(done=done, skipped=skipped, dead=dead, cancelled=cancelled, attempts=attempts, spent=spent,
                     tokens=tokens, seconds=seconds)  # fmt: skip
     return Chunk(
-        id=ChunkId(id_), batch=BatchId(batch), lo=ItemNo(lo), hi=ItemNo(hi), parent=parent, fence=fence,
-        version=version, owner=owner, expires=expires, due=due, blame=blame, progressed=bool(progressed),
-        reserved=reserved, counts=counts, seq=seq, head=head, touched_at=touched_at, kind=kind_of(kind),
+        id=ChunkId(id_), batch=BatchId(batch), number=number, lo=ItemNo(lo), hi=ItemNo(hi), parent=parent, fence=fence,
+        grant=grant, version=version, owner=owner, expires=expires, due=due, blame=blame, progressed=bool(progressed),
+        reserved=reserved, counts=counts, seq=seq, head=head, touched_at=touched_at, kind=kind_of(kind), leg=leg,
+        first=first, end=end, origin=origin,
     )  # fmt: skip
 
 
-def entry_of(row: Any) -> Entry:
+def entry_of(row: Any, texts: tuple[TextFrame, ...]) -> Entry:
     chain, seq, head, body, hash_ = row
-    return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
+    return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_, texts=texts)
+
+
+GONE = TextFrame(-1, 0, None)
+"""In place of words whose row is missing."""
+
+
+def texts_of(rows: Iterable[Any]) -> dict[int, tuple[TextFrame, ...]]:
+    """Return the words of entries, by the number of the entry, each at its position."""
+    found: dict[int, list[TextFrame]] = {}
+    for seq, at, n, boundary, frame in rows:
+        some = found.setdefault(seq, [])
+        if not len(some) <= at < len(some) + LONGEST_GAP:
+            raise UnreadableRow(f"words of entry {seq} are out of order")
+        some += [GONE] * (at - len(some))
+        some.append(TextFrame(n, boundary, frame))
+    return {seq: tuple(some) for seq, some in found.items()}
 
 
 def event_of(row: Any) -> StoredEvent:
@@ -174,27 +201,38 @@ def event_of(row: Any) -> StoredEvent:
     return StoredEvent(id=id_, batch=BatchId(batch), at=at, kind=kind, body=body, n=n)
 
 
-def item_of(row: Any, base: int) -> Item:
+class Window(NamedTuple):
+    """The stages that the items of a chunk pass through."""
+
+    first: int
+    end: int
+
+    def reached(self, output_id: int | None) -> ItemState:
+        """Return the place of an item on the plain way, given its last output."""
+        stage = self.first if output_id is None else (output_id & STAGE_MASK) + 1
+        return PLAIN_PLACES[stage] if stage < self.end else ItemState(stage=stage, state=State.DONE)
+
+
+def item_of(row: Any, base: int, window: Window) -> Item:
     """Return a row of `load_any`: the input is the payload, or the output of the stage before."""
-    id_, key, salt, payload, output_id, data, file, place_id, *place = row
-    if place_id is None:
-        stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
-        at = PLAIN_PLACES[stage]
-    else:
-        at = place_of(place)
-    given = payload if at.stage == 0 else (data if data is not None else b"")
-    return Item(ItemNo(id_ - base), key, salt, given, at, place_id is None, file if at.stage else None)
+    id_, key, payload, revision, output_id, data, file, place_id, *place = row
+    at = window.reached(output_id) if place_id is None else place_of(place)
+    n, is_first = ItemNo(id_ - base), at.stage == window.first
+    given = payload if is_first else data
+    source = file[SALT_BYTES:] if file is not None and not is_first else None
+    return Item(n, key, given[SALT_BYTES:] if given is not None else b"", at, place_id is None, source, revision)
 
 
-def stored_item_of(row: Any, base: int, stages: int) -> StoredItem:
-    """Return a row of `records_any`; if it has no place, the item is after its last output."""
-    id_, key, payload, salt, output_id, place_id, *place = row
-    if place_id is None:
-        stage = 0 if output_id is None else (output_id & STAGE_MASK) + 1
-        at = PLAIN_PLACES[stage] if stage < stages else ItemState(stage=stage, state=State.DONE)
-    else:
-        at = place_of(place)
-    return StoredItem(n=ItemNo(id_ - base), key=key, place=at, payload=payload, salt=salt)
+def stored_item_of(row: Any, base: int, window: Window, newest: Mapping[int, Any]) -> StoredItem:
+    """Return a row of `records_any`; if it has no place, the item is after its last output. `newest`: the last revision
+    of payloads that have any, by id."""
+    id_, key, payload, raw, revision, parent, output_id, place_id, *place = row
+    at = window.reached(output_id) if place_id is None else place_of(place)
+    if id_ in newest:
+        revision, payload, raw = newest[id_]
+    payload = payload if payload is not None else b""
+    return StoredItem(n=ItemNo(id_ - base), key=key, place=at, payload=payload[SALT_BYTES:], salt=payload[:SALT_BYTES],
+                      revision=revision, raw_salt=raw if raw is not None else b"", parent=parent)  # fmt: skip
 
 
 def place_of(columns: Any) -> ItemState:
@@ -207,26 +245,47 @@ def place_of(columns: Any) -> ItemState:
 
 
 def place_row(p: ItemState) -> tuple[Any, ...]:
-    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, 0.0, p.used, p.wait, p.spent, p.rewinds, p.requeues,
+    return (p.stage, p.state.value, p.epoch, p.attempt, p.due, p.used, p.wait, p.spent, p.rewinds, p.requeues,
             p.deferred, p.code, p.reason)  # fmt: skip
 
 
 def checkpoint_of(row: Any, base: int) -> Checkpoint:
     id_, rows, cursor, acc, at = checked(row, CHECKPOINT_SHAPE)
-    return Checkpoint(ItemNo(id_ - base), rows, cursor, acc, at)
+    salt, content = (b"", None) if acc is None else (acc[:SALT_BYTES], acc[SALT_BYTES:])
+    return Checkpoint(ItemNo(id_ - base), rows, cursor, content, at, salt)
 
 
 def rows_of_checkpoints(batch: BatchId, checkpoints: Sequence[Checkpoint], now: float) -> list[Any]:
     base = batch << ITEM_BITS
-    return [(base + each.n, each.rows, each.cursor, each.acc, now) for each in checkpoints]
+    return [
+        (base + each.n, each.rows, each.cursor, None if each.acc is None else each.salt + each.acc, now)
+        for each in checkpoints
+    ]
+
+
+def output_of(row: Any, base: int) -> Output:
+    id_, epoch, data, file = row
+    salt = (data if file is None else file) or b""
+    return Output(
+        ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, None if data is None else data[SALT_BYTES:],
+        None if file is None else file[SALT_BYTES:], salt[:SALT_BYTES],
+    )  # fmt: skip
+
+
+def row_of_output(base: int, output: Output, salt: bytes) -> tuple[Any, ...]:
+    data, file = output.data, output.file
+    return (((base + output.n) << STAGE_BITS) | output.stage, output.epoch, None if data is None else salt + data,
+            None if file is None else salt + file)  # fmt: skip
 
 
 class Prepared(NamedTuple):
-    """A commit with the rows of its outputs and places, built before the transaction begins."""
+    """A commit with everything that is built before the transaction begins."""
 
     commit: Commit
+    encoded: Encoded
     outputs: list[Any]
     places: list[Any]
+    checkpoints: list[Checkpoint]
 
 
 class Landing(NamedTuple):
@@ -235,6 +294,7 @@ class Landing(NamedTuple):
     commit: Commit
     outputs: list[Any]
     places: list[Any]
+    checkpoints: list[Checkpoint]
     entry: Entry
     at: float
 
@@ -244,12 +304,14 @@ class ChainHead(NamedTuple):
 
     seq: int
     head: bytes
+    chain: journal.Chain
     guard: Guard
 
 
 def chain_head_of(row: Any) -> tuple[ChunkId, ChainHead]:
-    id_, fence, version, owner, seq, head, lo, hi, sealed_at = row
-    return id_, ChainHead(seq, head, Guard(fence, version, owner, lo, hi, sealed_at is not None))
+    id_, fence, grant, version, owner, seq, head, number, lo, hi, uid, sealed_at = row
+    guard = Guard(fence, grant, version, owner, lo, hi, sealed_at is not None)
+    return id_, ChainHead(seq, head, journal.Chain(uid, number, id_), guard)
 
 
 class Granted(NamedTuple):
@@ -260,57 +322,74 @@ class Granted(NamedTuple):
     row: tuple[Any, ...]
 
 
-def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
-    """Return the rows of the commit's outputs and places."""
-    base = commit.batch << ITEM_BITS
-    outputs = [(((base + o.n) << STAGE_BITS) | o.stage, o.epoch, o.data, o.file) for o in commit.outputs]
-    return outputs, [(base + m.n, *place_row(m.place)) for m in commit.moves]
+def prepare(commit: Commit, draw: Draw) -> Prepared:
+    """Build everything that a commit writes."""
+    base, made = commit.batch << ITEM_BITS, record.of_commit(commit, draw)
+    outputs = [row_of_output(base, o, salt) for o, salt in zip(commit.outputs, made.salts, strict=True)]
+    places = [(base + m.n, *place_row(m.place)) for m in commit.moves]
+    return Prepared(commit, made.encoded, outputs, places, made.checkpoints)
 
 
 def row_of_advance(landing: Landing) -> tuple[Any, ...]:
     """Return the row for `advance_chunks`: the chunk after a commit, released or not."""
     commit, entry, now, c = landing.commit, landing.entry, landing.at, landing.commit.counts
-    return (commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, now, now + commit.extend, c.done,
-            c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds, commit.reserved, commit.release,
-            commit.due)  # fmt: skip
+    return (commit.chunk, commit.fence, commit.grant, commit.version, entry.seq, entry.hash, now, now + commit.extend,
+            c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds, commit.reserved,
+            commit.release, commit.due)  # fmt: skip
 
 
 def row_of_start(landing: Landing) -> tuple[Any, ...]:
     """Return the row for `start_chunks`: the chunk with one more strike."""
     commit, entry = landing.commit, landing.entry
-    return commit.chunk, commit.fence, commit.version, entry.seq, entry.hash, landing.at + commit.extend
+    return (commit.chunk, commit.fence, commit.grant, commit.version, entry.seq, entry.hash,
+            landing.at + commit.extend)  # fmt: skip
 
 
 def row_of_grant(granted: Chunk, was: int, entry: Entry) -> tuple[Any, ...]:
     """Return the row for `grant_chunks`: the chunk under its new fence; `was` is the previous one."""
     c = granted.counts
-    return (granted.id, was, granted.hi, granted.fence, granted.owner, granted.expires, granted.due, granted.blame,
-            granted.reserved, c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash)  # fmt: skip
+    return (granted.id, was, granted.hi, granted.fence, granted.grant, granted.owner, granted.expires, granted.due,
+            granted.blame, granted.reserved, c.done, c.skipped, c.dead, c.cancelled, entry.seq, entry.hash)  # fmt: skip
 
 
 # -- reading and writing rows inside a transaction ---------------------------------------------------------------
 
 
-def is_noted(db: "SqliteFile", batch: BatchId, kind: str, body: bytes) -> bool:
-    """Return whether the chain of the batch has an entry of that kind with that body."""
-    heads = db.execute(SQL["heads_of_body"], (chain_of_batch(batch), len(body), body))
+def is_noted(db: "SqliteFile", batch: BatchId, mark: bytes, kind: str, content: bytes) -> bool:
+    """Return whether a note was written once, in this format or in the first one, which had no marks."""
+    if db.execute(SQL["is_noted"], (batch, mark)):
+        return True
+    heads = db.execute(SQL["heads_of_body"], (chain_of_batch(batch), len(content), content))
     return any(journal.decode_header(head).kind == kind for (head,) in heads)
 
 
 def insert_entries(db: "SqliteFile", entries: Sequence[Entry]) -> None:
     write_rows(db.cursor, SQL["insert_entries"], [(e.chain, e.seq, e.head, e.body, e.hash) for e in entries])
+    write_rows(db.cursor, SQL["insert_texts"], [
+        (e.chain, e.seq, at, text.n, text.boundary, text.frame) for e in entries for at, text in enumerate(e.texts)
+    ])  # fmt: skip
 
 
-def insert_chunk(db: "SqliteFile", new: Chunk) -> ChunkId:
-    """Write a new chunk and return its number."""
+def insert_chunk(db: "SqliteFile", new: Chunk) -> None:
+    """Write a new chunk."""
     c = new.counts
-    row = (new.batch, new.lo, new.hi, new.parent, new.fence, new.due, new.blame, int(new.progressed), c.done, c.skipped,
-           c.dead, c.cancelled, new.head, new.touched_at, new.kind.value)  # fmt: skip
-    return ChunkId(db.execute(SQL["insert_chunk"], row)[0][0])
+    row = (new.id, new.batch, new.number, new.lo, new.hi, new.parent, new.fence, new.grant, new.due, new.blame,
+           int(new.progressed), c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds,
+           new.seq, new.head, new.touched_at, new.kind.value, new.leg, new.first, new.end, new.origin)  # fmt: skip
+    db.execute(SQL["insert_chunk"], row)
 
 
-def new_chunk_id(db: "SqliteFile") -> ChunkId:
-    return ChunkId(db.execute("SELECT coalesce(max(id), 0) + 1 FROM chunks")[0][0])
+def end_chunk(db: "SqliteFile", ended: Chunk) -> None:
+    """Write a chunk whose chain has ended: it has no items and no totals any more."""
+    before = db.changes()
+    db.execute(SQL["end_chunk"], (ended.seq, ended.head, ended.id, ended.seq))
+    assert db.changes() - before == 1, f"chunk {ended.id} changed inside the transaction that ends its chain"
+
+
+def new_numbers(db: "SqliteFile", batch: BatchId) -> tuple[ChunkId, int]:
+    """Return the numbers of a new chunk: in this store, and within its batch."""
+    id_, number = db.execute(SQL["next_numbers"], (batch,))[0]
+    return ChunkId(id_), number
 
 
 def change_chunks(db: "SqliteFile", statement: str, changed: Sequence[Any]) -> None:
@@ -372,20 +451,46 @@ def snapshots(db: "SqliteFile", chunk: Chunk) -> list[journal.Snapshot]:
     ]
 
 
-def states(db: "SqliteFile", chunk: Chunk, stages: int) -> list[State]:
+def states(db: "SqliteFile", chunk: Chunk) -> list[State]:
     """Return the state of each item of the chunk; refuse states that contradict the totals of the chunk."""
     base = chunk.batch << ITEM_BITS
-    found = db.cursor(SQL["states_in_range"], (stages, base + chunk.lo, base + chunk.hi))
+    found = db.cursor(SQL["states_in_range"], (chunk.end, base + chunk.lo, base + chunk.hi))
     told = [state_of(state) for (state,) in found]
     if (pending := told.count(State.PENDING)) != chunk.pending or len(told) != chunk.hi - chunk.lo:
         raise UnreadableRow(f"chunk {chunk.id} counts {chunk.pending} pending items, but has {pending}")
     return told
 
 
-def places_of(db: "SqliteFile", batch: BatchId, ns: Iterable[ItemNo], stages: int) -> dict[ItemNo, ItemState]:
-    base = batch << ITEM_BITS
+def places_of(db: "SqliteFile", chunk: Chunk, ns: Iterable[ItemNo]) -> dict[ItemNo, ItemState]:
+    """Return the places of some items of a chunk."""
+    base, window = chunk.batch << ITEM_BITS, Window(chunk.first, chunk.end)
     found = db.execute(SQL["records_of"], (apsw.carray(array("q", [base + n for n in ns])),))
-    return {item.n: item.place for item in (stored_item_of(row, base, stages) for row in found)}
+    return {item.n: item.place for item in (stored_item_of(row, base, window, {}) for row in found)}
+
+
+def stored_items(db: "SqliteFile", batch: BatchId, told: Sequence[Any], stages: int) -> list[StoredItem]:
+    """Return the items of some rows in order, each with the window of its chunk and its newest revision."""
+    if not told:
+        return []
+    base, first, last = batch << ITEM_BITS, told[0][0], told[-1][0]
+    windows = db.execute(SQL["windows_in_range"], (batch, last - base, batch, first - base))
+    starts = [lo for lo, _, _ in windows]
+    newest = {id_: rest for id_, *rest in db.execute(SQL["newest_revisions"], (first, last))}
+    found = []
+    for row in told:
+        at = bisect_right(starts, row[0] - base) - 1
+        window = Window(0, stages) if at < 0 else Window(*windows[at][1:])
+        found.append(stored_item_of(row, base, window, newest))
+    return found
+
+
+def newest_revision(db: "SqliteFile", batch: BatchId, n: ItemNo) -> int:
+    return int(db.execute(SQL["newest_revision"], ((batch << ITEM_BITS) + n,))[0][0])
+
+
+def rows_of_revisions(batch: BatchId, revisions: Sequence[record.Revision]) -> list[Any]:
+    base = batch << ITEM_BITS
+    return [(base + r.n, r.number, r.salt + r.item.payload, r.raw_salt or None) for r in revisions]
 
 
 def set_back(db: "SqliteFile") -> SetBack | None:
@@ -405,12 +510,11 @@ def stages_in(definition: bytes) -> int | None:
         return None
 
 
-def insert_keys(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], lo: int) -> bool:
-    """Index items, numbered from `lo`. Return False and index nothing if a key number is taken: by a known item, by
-    another of the group, or by another key."""
-    if not items:
+def insert_keys(db: "SqliteFile", batch: BatchId, numbers: "array[int]", lo: int) -> bool:
+    """Index items by the numbers of their keys, numbered from `lo`. Return False and index nothing if a key number is
+    taken: by a known item, by another of the group, or by another key."""
+    if not numbers:
         return True
-    numbers = array("q", [item.key_number for item in items])
     try:
         db.execute(SQL["insert_keys"], (batch, lo - 1, apsw.carray(numbers)))
     except apsw.ConstraintError:
@@ -418,52 +522,56 @@ def insert_keys(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], lo: 
     return True
 
 
-def insert_keys_one_by_one(db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem], lo: int) -> None:
+def insert_keys_one_by_one(
+    db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem], lo: int, index: KeyIndex
+) -> None:
     """Index items that are known to be new, if some share their number with another key."""
-    for n, item in enumerate(fresh, start=lo):
-        _probe_in(db, batch, item, n)
+    numbers = index.numbers(item.key for item in fresh)
+    for n, (item, number) in enumerate(zip(fresh, numbers, strict=True), start=lo):
+        _probe_in(db, batch, item, number, n, index)
 
 
-def known_items(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem]) -> dict[int, tuple[ItemNo, bool]]:
+def known_items(
+    db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], numbers: "array[int]", index: KeyIndex
+) -> dict[int, tuple[ItemNo, bool]]:
     """Return which of the items the batch has: index -> (number, whether the payload is the same)."""
-    numbers = array("q", [item.key_number for item in items])
     rows = db.cursor(SQL["known_keys"], (batch, apsw.carray(numbers))) if items else ()
     found = {number: (n, key, payload) for number, n, key, payload in rows}
     have: dict[int, tuple[ItemNo, bool]] = {}
-    for index, item in enumerate(items) if found else ():
-        at = found.get(item.key_number)
-        if at is None:
+    for at, item in enumerate(items) if found else ():
+        stored = found.get(numbers[at])
+        if stored is None:
             continue
-        n, key, payload = at
-        if key == item.key or key_text(key) == key_text(item.key):
-            have[index] = (n, payload == item.payload)
-        else:
-            other = find_key(db, batch, key_text(item.key), item.key_number)
-            if other is not None:
-                row = db.execute("SELECT payload FROM items WHERE id = ?", ((batch << ITEM_BITS) + other,))
-                have[index] = (other, row[0][0] == item.payload)
+        n, key, payload = stored
+        if key != item.key and key_text(key) != key_text(item.key):
+            other = find_key(db, batch, key_text(item.key), numbers[at], index)
+            if other is None:
+                continue
+            n, payload = other
+        have[at] = (n, payload is not None and payload[SALT_BYTES:] == item.payload)
     return have
 
 
-def find_key(db: "SqliteFile", batch: BatchId, key: str, number: int) -> ItemNo | None:
-    """Return the item with that key; the search begins at `number`."""
+def find_key(
+    db: "SqliteFile", batch: BatchId, key: str, number: int, index: KeyIndex
+) -> tuple[ItemNo, bytes | None] | None:
+    """Return the item with that key, and its payload; the search begins at `number`."""
     for turn in count(1):
-        rows = db.execute(SQL["key_at"], (batch, number))
+        rows = db.execute(SQL["known_keys"], (batch, apsw.carray(array("q", [number]))))
         if not rows:
             break
-        n, stored = rows[0]
+        _, n, stored, payload = rows[0]
         if key_text(stored) == key:
-            return ItemNo(n)
-        number = probe(key, turn)
+            return ItemNo(n), payload
+        number = index.probe(key, turn)
     return None
 
 
-def _probe_in(db: "SqliteFile", batch: BatchId, item: NewItem, n: int) -> None:
+def _probe_in(db: "SqliteFile", batch: BatchId, item: NewItem, number: int, n: int, index: KeyIndex) -> None:
     """Index a key; if its number is taken by another key, probe for a free one."""
-    number = item.key_number
     for turn in count(1):
         db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))
         taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
         if taken_by == n:
             return
-        number = probe(key_text(item.key), turn)
+        number = index.probe(key_text(item.key), turn)

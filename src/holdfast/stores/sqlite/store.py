@@ -6,12 +6,14 @@ before it begins.
 """
 
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core import acts, course, ingest, journal, lease, settle
+from holdfast.core import acts, course, ingest, journal, lease, record, settle
+from holdfast.core.commitments import GRANT_BYTES, SALT_BYTES, UID_BYTES, Draw, KeyIndex
 from holdfast.core.course import Barrier, stage_count
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.ingest import Known
@@ -27,7 +29,6 @@ from holdfast.core.model import (
     Claim,
     ClaimRequest,
     Commit,
-    Counts,
     Entry,
     Event,
     Item,
@@ -35,6 +36,7 @@ from holdfast.core.model import (
     Kind,
     Lease,
     NewItem,
+    Origin,
     Output,
     Receipt,
     State,
@@ -42,18 +44,17 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, SetBack, further, unwritten
+from holdfast.stores.base import NOWHERE, Capabilities, Idle, SetBack, further, random_bytes, unwritten
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.file import SqliteFile
 from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
     STAGE_BITS,
-    STAGE_MASK,
-    ChainHead,
     Granted,
     Landing,
     Prepared,
+    Window,
     batch_of,
     checkpoint_of,
     chunk_of,
@@ -64,16 +65,20 @@ from holdfast.stores.sqlite.rows import (
     item_of,
     known_items,
     load,
+    output_of,
     place_row,
+    prepare,
     row_of_advance,
     row_of_grant,
+    row_of_output,
     row_of_start,
     rows_of_checkpoints,
-    rows_of_commit,
-    stored_item_of,
+    rows_of_revisions,
+    stored_items,
     write_rows,
 )
 from holdfast.stores.sqlite.safety import Epoch
+from holdfast.stores.sqlite.upgrade import INDEX_KEY
 
 SQL = load("statements.sql")
 GONE = "its row is missing, but chunks or entries that belong to it exist"
@@ -88,13 +93,16 @@ class SqliteStore:
     capabilities = Capabilities()
 
     def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
-                 is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
+                 is_dead: Callable[[str], bool] = owners.is_dead, draw: Draw = random_bytes) -> None:  # fmt: skip
         self.path = Path(path)
         self.url = str(path)
         self.now = clock
+        self._draw = draw
         self._is_dead = is_dead
         self._file = SqliteFile(self.path)
         self._epoch = Epoch(self._file)
+        with self._file.reading() as db:
+            self._index = KeyIndex(db.execute(SQL["get_meta"], (INDEX_KEY,))[0][0])
         self._returning: dict[BatchId, bool] = {}
         """Batches whose items are known ones: a guess that decides what is tried first."""
 
@@ -119,13 +127,14 @@ class SqliteStore:
         return self._amend(found.id, course.to_redefine(pipeline, definition), actor).batch
 
     def _make_batch(self, db: SqliteFile, name: str, pipeline: str, definition: bytes, actor: str) -> Batch:
-        row = (name, pipeline, definition, course.stage_count(definition), self.now(), journal.GENESIS)
+        row = (self._draw(UID_BYTES), name, pipeline, definition, course.stage_count(definition), self.now(),
+               journal.GENESIS)  # fmt: skip
         made = self._known_batch(db, BatchId(db.execute(SQL["insert_batch"], row)[0][0]))
         if made.id >= BATCHES:
             raise UsageError(f"{self.path} has {BATCHES:,} batches, the most a store can hold: use another file")
-        body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+        body = journal.Opened(name=name, pipeline=pipeline, definition=definition)
         self._tell(db, made.id, [course.batch_opened(name, pipeline)])
-        return replace(made, seq=1, head=self._link_batch(db, made, "opened", body, actor))
+        return replace(made, seq=1, head=self._link_batch(db, made, "opened", body, actor).hash)
 
     def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:
         faults.reach("amend.before")
@@ -141,7 +150,7 @@ class SqliteStore:
         with self._file.writing("note") as db:
             found = self._known_batch(db, batch)
             facts = course.BatchFacts(found, self.now(), lambda: self._chunks_of(db, batch),
-                                      lambda kind, body: rows.is_noted(db, batch, kind, body))  # fmt: skip
+                                      lambda kind, body: self._is_noted(db, batch, kind, body))  # fmt: skip
             change = decide(facts)
             if change is None:
                 return course.Amended(batch=found, written=False)
@@ -151,9 +160,17 @@ class SqliteStore:
                 row = (after.definition, course.stage_count(after.definition), after.course, after.ends_at,
                        after.sealed_at, after.expected, after.closed_at, after.ingested_at, batch)  # fmt: skip
                 db.execute(SQL["amend_batch"], row)
-            head = self._link_batch(db, found, change.kind, change.body, actor)
+            if change.once:
+                db.execute(SQL["note_once"], (batch, self._mark(change.kind, change.body)))
+            entry = self._link_batch(db, found, change.kind, change.body, actor)
             self._tell(db, batch, change.events)
-            return course.Amended(batch=replace(after, seq=found.seq + 1, head=head), written=True)
+            return course.Amended(batch=replace(after, seq=entry.seq, head=entry.hash), written=True)
+
+    def _is_noted(self, db: SqliteFile, batch: BatchId, kind: str, body: journal.Body) -> bool:
+        return rows.is_noted(db, batch, self._mark(kind, body), kind, journal.encode_content(body))
+
+    def _mark(self, kind: str, body: journal.Body) -> bytes:
+        return self._index.mark(f"note {kind}", journal.encode_content(body))
 
     def _chunks_of(self, db: SqliteFile, batch: BatchId) -> list[Chunk]:
         return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch, -1))]
@@ -176,76 +193,75 @@ class SqliteStore:
 
     # -- chains -------------------------------------------------------------------------------------------------
 
-    def _link_batch(self, db: SqliteFile, batch: Batch, kind: str, body: bytes, actor: str) -> bytes:
-        entry = journal.link_batch(batch, kind, body, actor, self.now())
+    def _link_batch(self, db: SqliteFile, batch: Batch, kind: str, body: journal.Body, actor: str) -> Entry:
+        entry = record.link_batch(batch, kind, body, actor, self.now(), self._draw)
         rows.insert_entries(db, [entry])
         db.execute(SQL["link_batch"], (entry.seq, entry.hash, batch.id))
-        return entry.hash
+        return entry
 
     # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(
-        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
-    ) -> Admitted:
-        known = None
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
+        actor: str = "", origin: Origin = NOWHERE,
+    ) -> Admitted:  # fmt: skip
+        numbers, known = self._index.numbers(item.key for item in items), None
         if self._returning.get(batch, True):
             with self._file.reading() as db:
                 found = self._known_batch(db, batch)
-                known = known_items(db, batch, items) if found.admitted else {}
+                known = known_items(db, batch, items, numbers, self._index) if found.admitted else {}
             if _is_nothing_new(found, items, known, ended=ended):
                 return ingest.sort_out(items, known, found.admitted)[1]
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
             if found.sealed_at is not None:
-                there = known_items(db, batch, items)
+                there = known_items(db, batch, items, numbers, self._index)
                 if _is_nothing_new(found, items, there, ended=ended):
                     return ingest.sort_out(items, there, found.admitted)[1]
-            fresh, answer = self._index(db, found, items, look_first=bool(known))
+            fresh, answer = self._number(db, found, items, numbers, look_first=bool(known))
             course.check_takes_items(found, len(fresh))
             ended = ended or course.is_last(found, len(fresh))
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
             if fresh or (ended and found.ingested_at is None):
-                self._admit(db, found, fresh, answer.dead, kind, ended, actor)
+                self._admit(db, found, fresh, kind, ended, actor, origin)
         self._returning[batch] = answer.known > 0
         return answer
 
-    def _index(
-        self, db: SqliteFile, batch: Batch, items: Sequence[NewItem], *, look_first: bool
+    def _number(
+        self, db: SqliteFile, batch: Batch, items: Sequence[NewItem], numbers: "array[int]", *, look_first: bool
     ) -> tuple[Sequence[NewItem], Admitted]:
         """Return the new items, with their keys in the index. Items of a group are mostly all new or all known:
         presumably new items are not looked up first, because the index refuses known ones."""
         lo = batch.admitted
-        if not look_first and insert_keys(db, batch.id, items, lo):
+        if not look_first and insert_keys(db, batch.id, numbers, lo):
             return items, ingest.all_new(items, lo)
-        fresh, answer = ingest.sort_out(items, known_items(db, batch.id, items), lo)
-        if not insert_keys(db, batch.id, fresh, lo):
-            insert_keys_one_by_one(db, batch.id, fresh, lo)
+        known = known_items(db, batch.id, items, numbers, self._index)
+        fresh, answer = ingest.sort_out(items, known, lo)
+        if not insert_keys(db, batch.id, self._index.numbers(item.key for item in fresh), lo):
+            insert_keys_one_by_one(db, batch.id, fresh, lo, self._index)
         return fresh, answer
 
-    def _admit(self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], dead: Sequence[ItemNo], kind: Kind,
-               ended: bool, actor: str) -> None:  # fmt: skip
-        lo, now = batch.admitted, self.now()
-        hi = lo + len(fresh)
-        refused = [(n, fresh[n - lo].place) for n in dead]
+    def _admit(self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str,
+               origin: Origin) -> None:  # fmt: skip
+        now, (id_, number) = self.now(), rows.new_numbers(db, batch.id)
+        body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
+                                                 end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
         if fresh:
             base = batch.id << ITEM_BITS
-            items = [(n, x.key, x.salt, x.payload) for n, x in enumerate(fresh, start=base + lo)]
+            new = zip(fresh, salts, raw_salts, strict=True)
+            items = [
+                (n, x.key, salt + x.payload, raw, x.parent) for n, (x, salt, raw) in enumerate(new, base + body.lo)
+            ]
             write_rows(db.cursor, SQL["insert_items"], items)
-            write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(place)) for n, place in refused])
-            self._tell(db, batch.id, [course.item_dead(n, fresh[n - lo].key, place) for n, place in refused])
-        chunk = rows.new_chunk_id(db) if fresh else 0
-        body = journal.Ingested(
-            lo=lo, hi=hi, digests=b"".join([x.digest for x in fresh]), chunk=chunk, ended=ended,
-            invalid=[(n, place.code) for n, place in refused], kind=kind if fresh else None,
-        )  # fmt: skip
-        head = self._link_batch(db, batch, "ingested", journal.encode_body(body), actor)
+            refused = [(n, fresh[n - body.lo]) for n, _ in body.invalid]
+            write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(item.place)) for n, item in refused])
+            self._tell(db, batch.id, [course.item_dead(n, item.key, item.place) for n, item in refused])
+        entry = self._link_batch(db, batch, "ingested", body, actor)
         if fresh:
-            new = Chunk(id=ChunkId(chunk), batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), fence=self._epoch.floor,
-                        head=head, counts=Counts(dead=len(dead)), touched_at=now, kind=kind)  # fmt: skip
-            assert rows.insert_chunk(db, new) == chunk
-        db.execute(SQL["grow_batch"], (hi, now if ended else None, batch.id))
+            rows.insert_chunk(db, record.chunk_of_items(body, batch, entry, id_=id_, fence=self._epoch.floor, now=now))
+        db.execute(SQL["grow_batch"], (body.hi, now if ended else None, batch.id))
 
     # -- work ---------------------------------------------------------------------------------------------------
 
@@ -264,21 +280,39 @@ class SqliteStore:
             if afford == 0:
                 return replace(self._idle(db, want), why=Barrier.BUDGET)
             first, *others = offer
-            head = self._grant(db, first, want, now, afford)
+            batch = self._known_batch(db, want.batch)
+            first = self._roll_over(db, batch, first) if lease.must_end(first) else first
+            head = self._grant(db, batch.uid, first, want, now, afford)
             self._write_grants(db, [head])
             self._epoch.granted(db)  # the others share the transaction, so the note is at most one ahead
-            more = list(self._grant_others(db, head.claim, others, want, now))
+            more = list(self._grant_others(db, batch.uid, head.claim, others, want, now))
             self._write_grants(db, more)
             return replace(head.claim, more=tuple(each.claim for each in more))
 
     def _grant_others(
-        self, db: SqliteFile, claim: Claim, others: Sequence[Chunk], want: ClaimRequest, now: float
+        self, db: SqliteFile, uid: bytes, claim: Claim, others: Sequence[Chunk], want: ClaimRequest, now: float
     ) -> Iterator[Granted]:
         granted = claim.pending
         for chunk in others if not claim.blame else ():
             if lease.is_further(chunk, want, granted):
-                yield self._grant(db, chunk, want, now, None)
+                yield self._grant(db, uid, chunk, want, now, None)
                 granted += chunk.pending
+
+    def _roll_over(self, db: SqliteFile, batch: Batch, chunk: Chunk) -> Chunk:
+        """End the chain of a chunk; return its successor."""
+        base, (id_, number) = batch.id << ITEM_BITS, rows.new_numbers(db, batch.id)
+        span = (base + chunk.lo, base + chunk.hi)
+        items = stored_items(db, batch.id, db.execute(SQL["records_any"], (*span, -1)), chunk.end)
+        outputs = db.execute(SQL["outputs_in_range"], (span[0] << STAGE_BITS, span[1] << STAGE_BITS, -1))
+        reached = db.execute(SQL["checkpoints_in_range"], (*span, -1))
+        rolled = record.roll_over(
+            batch.uid, chunk, items, [output_of(row, base) for row in outputs],
+            [checkpoint_of(row, base) for row in reached], id_=id_, number=number, now=self.now(), draw=self._draw,
+        )  # fmt: skip
+        rows.insert_entries(db, [rolled.last, rolled.first])
+        rows.end_chunk(db, rolled.ended)
+        rows.insert_chunk(db, rolled.successor)
+        return rolled.successor
 
     def _write_grants(self, db: SqliteFile, granted: Sequence[Granted]) -> None:
         rows.insert_entries(db, [each.entry for each in granted])
@@ -320,13 +354,18 @@ class SqliteStore:
         reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now, want.keeps))
         return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
 
-    def _grant(self, db: SqliteFile, chunk: Chunk, want: ClaimRequest, now: float, afford: int | None) -> Granted:
-        given = lease.grant(chunk, want, now=now, affordable=afford, floor=self._epoch.floor,
-                            states=lambda: rows.states(db, chunk, self._stages(db, chunk.batch)))  # fmt: skip
+    def _grant(
+        self, db: SqliteFile, uid: bytes, chunk: Chunk, want: ClaimRequest, now: float, afford: int | None
+    ) -> Granted:
+        given = lease.grant(chunk, want, self._draw(GRANT_BYTES), now=now, affordable=afford, floor=self._epoch.floor,
+                            states=lambda: rows.states(db, chunk))  # fmt: skip
         if given.child is not None:
-            given = given.with_child(rows.insert_chunk(db, given.child))
-        entry = given.entry(rows.snapshots(db, given.chunk) if chunk.seq or chunk.parent else [], now)
-        return Granted(given.claim, entry, row_of_grant(given.chunk, chunk.fence, entry))
+            given = given.with_child(*rows.new_numbers(db, chunk.batch))
+            assert given.child is not None
+            rows.insert_chunk(db, given.child)
+        tried = rows.snapshots(db, given.chunk) if chunk.seq or chunk.parent else []
+        entry = given.entry(uid, tried, now, self._draw)
+        return Granted(given.claim(uid), entry, row_of_grant(given.chunk, chunk.fence, entry))
 
     def _idle(self, db: SqliteFile, want: ClaimRequest) -> Idle:
         if want.only is not None:
@@ -355,16 +394,16 @@ class SqliteStore:
         items: list[Item] = []
         with self._file.reading() as db:
             if not db.execute(SQL["anything_in_range"], (lo, hi, lo << STAGE_BITS, hi << STAGE_BITS))[0][0]:
-                start = PLAIN_PLACES[0]
-                for id_, key, salt, payload in db.cursor(SQL["load_plain"], (lo, hi, limit)):
-                    items.append(Item(ItemNo(id_ - base), key, salt, payload, start, True))
+                start = PLAIN_PLACES[claim.first]
+                for id_, key, payload in db.cursor(SQL["load_plain"], (lo, hi, limit)):
+                    items.append(Item(ItemNo(id_ - base), key, payload[SALT_BYTES:], start, True))
                     max_bytes -= len(payload)
                     if max_bytes <= 0:
                         break
                 return items
-            stages = course.stage_count(self._known_batch(db, claim.batch).definition)
-            for row in db.cursor(SQL["load_any"], (lo, hi, stages, limit)):
-                item = item_of(row, base)
+            window = Window(claim.first, claim.end)
+            for row in db.cursor(SQL["load_any"], (claim.first, lo, hi, claim.end, limit)):
+                item = item_of(row, base, window)
                 items.append(item)
                 max_bytes -= len(item.input)
                 if max_bytes <= 0:
@@ -376,13 +415,13 @@ class SqliteStore:
         with self._file.writing("renew") as db:
             expires = self.now() + seconds
             return [
-                Lease(chunk=held.chunk, fence=held.fence, owner=held.owner, expires=expires)
+                replace(held, expires=expires)
                 for held in leases
-                if db.execute(SQL["renew_lease"], (expires, held.chunk, held.fence, held.owner))
+                if db.execute(SQL["renew_lease"], (expires, held.chunk, held.fence, held.owner, held.grant))
             ]
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
-        prepared = [Prepared(commit, *rows_of_commit(commit)) for commit in commits]
+        prepared = [prepare(commit, self._draw) for commit in commits]
         faults.reach("commit.before")
         with self._file.writing("commit") as db:
             faults.reach("commit.begun")
@@ -398,17 +437,18 @@ class SqliteStore:
         for each, verdict in zip(prepared, judged, strict=True):
             if verdict.lands:
                 commit, head, now = each.commit, heads[each.commit.chunk], self.now()
-                entry = journal.link(head.head, chain=commit.chunk, batch=commit.batch, seq=head.seq + 1,
-                                     kind=commit.kind, at=now, actor=head.guard.owner or "", fence=commit.fence,
-                                     commit_id=commit.id, body=commit.body)  # fmt: skip
-                heads[commit.chunk] = ChainHead(entry.seq, entry.hash, head.guard)
-                landing.append(Landing(*each, entry, now))
+                assert (commit.uid, commit.number) == head.chain[:2], f"a commit for chunk {commit.chunk} names another"
+                entry = journal.link(head.head, head.chain, seq=head.seq + 1, kind=commit.kind, at=now,
+                                     actor=head.guard.owner or "", fence=commit.fence, grant=commit.grant,
+                                     commit_id=commit.id, encoded=each.encoded)  # fmt: skip
+                heads[commit.chunk] = head._replace(seq=entry.seq, head=entry.hash)
+                landing.append(Landing(commit, each.outputs, each.places, each.checkpoints, entry, now))
         for some in _of_different_chunks(landing):
             self._write_commits(db, some)
         return [verdict.receipt if verdict.lands else unwritten(verdict) for verdict in judged]
 
     def _write_commits(self, db: SqliteFile, landing: Sequence[Landing]) -> None:
-        reached = [rows_of_checkpoints(each.commit.batch, each.commit.checkpoints, each.at) for each in landing]
+        reached = [rows_of_checkpoints(each.commit.batch, each.checkpoints, each.at) for each in landing]
         write_rows(db.cursor, SQL["put_outputs"], [row for each in landing for row in each.outputs])
         write_rows(db.cursor, SQL["put_places"], [row for each in landing for row in each.places])
         write_rows(db.cursor, SQL["put_checkpoints"], [row for some in reached for row in some])
@@ -430,31 +470,30 @@ class SqliteStore:
             if batch.sealed_at is not None:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             now = self.now()
-            stages = course.stage_count(batch.definition)
             changed: list[ItemNo] = []
             parts = list(acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)))
             if acts.may_come_again(act) and rows.was_done(db, act, [chunk.id for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
-                places = rows.places_of(db, act.batch, [change.n for change in changes], stages)
-                changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), chunk, now)
+                places = rows.places_of(db, chunk, [change.n for change in changes])
+                changed += self._act_on(db, act, acts.apply(act, chunk, changes, places), batch, chunk, now)
             self._tell(db, act.batch, acts.heard(act, changed))
         return changed
 
-    def _act_on(self, db: SqliteFile, act: Act, effect: acts.Effect, chunk: Chunk, now: float) -> list[ItemNo]:
+    def _act_on(
+        self, db: SqliteFile, act: Act, effect: acts.Effect, batch: Batch, chunk: Chunk, now: float
+    ) -> list[ItemNo]:
         if not effect.changes:
             return []
         base = act.batch << ITEM_BITS
-        write_rows(db.cursor, SQL["put_outputs"], [
-            (((base + c.n) << STAGE_BITS) | c.output.stage, c.output.epoch, c.output.data, c.output.file)
-            for c in effect.changes if c.output is not None])  # fmt: skip
+        made = record.of_act(effect, batch.uid, chunk, act.id, self._draw,
+                             lambda n: rows.newest_revision(db, act.batch, n))  # fmt: skip
+        write_rows(db.cursor, SQL["put_outputs"], [row_of_output(base, o, o.salt) for o in made.outputs])
         write_rows(db.cursor, SQL["put_places"], [(base + c.n, *place_row(c.place)) for c in effect.changes])
-        reached = [c.checkpoint for c in effect.changes if c.checkpoint is not None]
-        write_rows(db.cursor, SQL["put_checkpoints"], rows_of_checkpoints(act.batch, reached, now))
-        for c in effect.changes:
-            if c.renewed is not None:
-                db.execute(SQL["renew_item"], (c.renewed.salt, c.renewed.payload, base + c.n))
-        entry = journal.link_chunk(chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now)
+        write_rows(db.cursor, SQL["put_checkpoints"], rows_of_checkpoints(act.batch, made.checkpoints, now))
+        write_rows(db.cursor, SQL["insert_revisions"], rows_of_revisions(act.batch, made.revisions))
+        entry = record.link_chunk(batch.uid, chunk, act.kind, made.encoded, act.actor, now, fence=effect.fence,
+                                  commit_id=act.id)  # fmt: skip
         rows.insert_entries(db, [entry])
         d, touched_at = effect.delta, now if effect.revived else chunk.touched_at
         db.execute(
@@ -490,7 +529,7 @@ class SqliteStore:
             told = [chunk_of(row) for row in db.execute(SQL[statement], terms)]
         if of is not None:
             return [chunk for chunk in told if of < chunk.hi and (chunk.pending or not pending)][:limit]
-        return sorted(told, key=lambda chunk: chunk.lo)
+        return sorted(told, key=lambda chunk: (chunk.lo, chunk.hi, chunk.id))
 
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip
@@ -500,12 +539,12 @@ class SqliteStore:
             stages = stage_count(self._known_batch(db, batch).definition)
             if state in (State.SKIPPED, State.DEAD, State.CANCELLED):
                 told = db.execute(SQL["records_settled"], (state, first, last, limit))
-                return [stored_item_of(row, base, STAGE_MASK) for row in told]
+                return stored_items(db, batch, told, stages)
             found: list[StoredItem] = []
             page = limit if state is None else max(limit, PAGE)
             while len(found) < limit:
                 told = db.execute(SQL["records_any"], (first, last, page))
-                looked_at = [stored_item_of(row, base, stages) for row in told]
+                looked_at = stored_items(db, batch, told, stages)
                 found += [row for row in looked_at if state is None or row.place.state is state]
                 if len(told) < page:
                     break
@@ -519,8 +558,10 @@ class SqliteStore:
             return [checkpoint_of(row, base) for row in told]
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
+        numbers = self._index.numbers(item.key for item in items)
         with self._file.reading() as db:
-            return known_items(db, batch, items) if self._known_batch(db, batch).admitted else {}
+            has_any = self._known_batch(db, batch).admitted
+            return known_items(db, batch, items, numbers, self._index) if has_any else {}
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip
@@ -531,10 +572,7 @@ class SqliteStore:
                 told = db.execute(SQL["outputs_in_range"], (*bounds, limit))
             else:
                 told = db.execute(SQL["outputs_of_stage"], (*bounds, stage, limit))
-        return [
-            Output(ItemNo((id_ >> STAGE_BITS) - base), id_ & STAGE_MASK, epoch, data, file)
-            for id_, epoch, data, file in told
-        ]
+        return [output_of(row, base) for row in told]
 
     def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
         with self._file.reading() as db:
@@ -542,7 +580,10 @@ class SqliteStore:
 
     def entries(self, chain: int, *, after: int = 0, limit: int = 1000) -> list[Entry]:
         with self._file.reading() as db:
-            return [entry_of(row) for row in db.execute(SQL["entries_after"], (chain, after, limit))]
+            told = db.execute(SQL["entries_after"], (chain, after, limit))
+            span = (chain, told[0][1], told[-1][1]) if told else (chain, 0, 0)
+            texts = rows.texts_of(db.execute(SQL["texts_between"], span))
+            return [entry_of(row, texts.get(row[1], ())) for row in told]
 
     def _batch(self, db: SqliteFile, statement: str, value: str | int) -> Batch | None:
         told = db.execute(SQL[statement], (value,))
@@ -553,9 +594,6 @@ class SqliteStore:
         if found is None:
             raise UsageError(f"{self.path} has no batch number {batch}")
         return found
-
-    def _stages(self, db: SqliteFile, batch: BatchId) -> int:
-        return course.stage_count(self._known_batch(db, batch).definition)
 
     def _chunk_of(self, db: SqliteFile, batch: BatchId, n: ItemNo) -> Chunk:
         told = db.execute(SQL["chunk_of_item"], (batch, n))

@@ -1,0 +1,158 @@
+"""Commitments: digests by which the journal proves content that is stored elsewhere.
+
+A commitment is SHA-256 over a label, a fresh random salt, a place and the content. The label separates the kinds of
+content, the place binds it to its batch and item, and the salt keeps it from being guessed: to show one piece of
+content to an auditor, hand over its salt, and all other commitments reveal as little as before. Salt and content are
+stored together as one frame, so that whoever removes the content removes the salt.
+
+Places are independent of the store. They name the batch by its uid and items by their numbers; a payload, whose item
+has no number yet when it is built, is bound to its key instead.
+
+Format 1, which older entries have, used one salt for everything of an item, and no labels or places.
+"""
+
+import hashlib
+import hmac
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from holdfast.core.canonical import key_text
+from holdfast.core.model import Output
+
+SALT_BYTES: Final = 16
+DIGEST_BYTES: Final = 32
+UID_BYTES: Final = 16
+GRANT_BYTES: Final = 8
+INDEX_KEY_BYTES: Final = 32
+
+Draw = Callable[[int], bytes]
+"""Returns that many random bytes: `os.urandom`, or a seeded generator in a simulation."""
+
+_sha256 = hashlib.sha256
+_pack_key = Struct(">IH").pack
+_pack_output = Struct(">QHI").pack
+_pack_rows = Struct(">QQ").pack
+_pack_text = Struct(">qh").pack
+_pack_section = Struct(">QhB").pack
+
+
+def payload(uid: bytes, key: object, revision: int, salt: bytes, data: bytes) -> bytes:
+    """Return the commitment to a payload: it also reveals a changed or exchanged key."""
+    name = key_text(key).encode("utf-8", "surrogatepass")
+    place = _pack_key(revision, len(name))
+    return _sha256(b"holdfast/payload\0%b%b%b%b%b" % (salt, uid, place, name, data)).digest()
+
+
+def raw(uid: bytes, key: object, revision: int, salt: bytes, data: bytes) -> bytes:
+    """Return the commitment to an item as its source gave it, before it was validated."""
+    name = key_text(key).encode("utf-8", "surrogatepass")
+    place = _pack_key(revision, len(name))
+    return _sha256(b"holdfast/raw\0%b%b%b%b%b" % (salt, uid, place, name, data)).digest()
+
+
+def output(uid: bytes, n: int, stage: int, epoch: int, salt: bytes, data: bytes) -> bytes:
+    """Return the commitment to an output that the store keeps."""
+    return _sha256(b"holdfast/output\0%b%b%b%b" % (salt, uid, _pack_output(n, stage, epoch), data)).digest()
+
+
+def file(uid: bytes, n: int, stage: int, epoch: int, salt: bytes, evidence: bytes) -> bytes:
+    """Return the commitment to an output in a file: to the evidence of the file, which has the digest of its bytes."""
+    return _sha256(b"holdfast/file\0%b%b%b%b" % (salt, uid, _pack_output(n, stage, epoch), evidence)).digest()
+
+
+def outputs(uid: bytes, made: Sequence[Output], salts: Sequence[bytes]) -> list[bytes]:
+    """Return the commitments to many outputs."""
+    return [
+        _sha256(b"holdfast/output\0%b%b%b%b" % (salt, uid, _pack_output(o.n, o.stage, o.epoch), o.data)).digest()
+        if o.file is None and o.data is not None
+        else file(uid, o.n, o.stage, o.epoch, salt, o.file or b"")
+        for o, salt in zip(made, salts, strict=True)
+    ]
+
+
+def accumulator(uid: bytes, n: int, rows: int, salt: bytes, acc: bytes) -> bytes:
+    """Return the commitment to the accumulator of a partition after so many rows."""
+    return _sha256(b"holdfast/accumulator\0%b%b%b%b" % (salt, uid, _pack_rows(n, rows), acc)).digest()
+
+
+def text(uid: bytes, n: int, boundary: int, salt: bytes, words: bytes) -> bytes:
+    """Return the commitment to the words of an item, or of an entry as a whole (`n` is -1)."""
+    return _sha256(b"holdfast/text\0%b%b%b%b" % (salt, uid, _pack_text(n, boundary), words)).digest()
+
+
+def section(uid: bytes, chain: int, boundary: int, commit_id: bytes, salt: bytes, content: bytes) -> bytes:
+    """Return the commitment to one section of the body of an entry."""
+    place = _pack_section(chain, boundary, len(commit_id))
+    return _sha256(b"holdfast/section\0%b%b%b%b%b" % (salt, uid, place, commit_id, content)).digest()
+
+
+def state(uid: bytes, chain: int, facts: bytes) -> bytes:
+    """Return the digest of the state of a chunk: it holds digests and structure only, so it has no salt."""
+    return _sha256(b"holdfast/state\0%b%b%b" % (uid, chain.to_bytes(8, "big"), facts)).digest()
+
+
+def first_format(salt: bytes, data: bytes) -> bytes:
+    """Return the digest of an output or accumulator in entries of format 1."""
+    return _sha256(salt + data).digest()
+
+
+def first_format_item(salt: bytes, key: str, data: bytes) -> bytes:
+    """Return the digest of an admitted item in entries of format 1."""
+    name = key.encode("utf-8", "surrogatepass")
+    return _sha256(b"%b%b%b%b" % (salt, len(name).to_bytes(2, "big"), name, data)).digest()
+
+
+def salts(draw: Draw, count: int) -> list[bytes]:
+    """Return that many fresh salts, drawn together."""
+    random = draw(SALT_BYTES * count)
+    return [random[at : at + SALT_BYTES] for at in range(0, SALT_BYTES * count, SALT_BYTES)]
+
+
+def unframe(frame: bytes) -> tuple[bytes, bytes]:
+    """Return the salt and the content of a frame. A frame that is too short for a salt was damaged: it has the content
+    that is there, and no commitment fits it."""
+    return frame[:SALT_BYTES], frame[SALT_BYTES:]
+
+
+class KeyIndex:
+    """The numbers under which a store finds keys: a keyed hash, so that a key cannot be guessed from its number.
+
+    Neighbouring keys ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order
+    stays fast. The number has 56 bits: 32 of a keyed hash of the key without its last three bytes (its head), and the
+    last three bytes, masked with another 24 bits of that hash. Without the index key neither part can be computed. Keys
+    with the same head can be recognised as such. Different keys may have the same number: they are compared in full.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def numbers(self, keys: Iterable[object]) -> "array[int]":
+        """Return the numbers of some keys. Keys that come in order share their head, which is hashed once."""
+        found, last, base, mask = array("q"), b"", *self._of_head(b"")
+        for key in keys:
+            name = key_text(key).encode("utf-8", "surrogatepass")
+            head = name[:-3]
+            if head != last:
+                last, (base, mask) = head, self._of_head(head)
+            found.append(base | int.from_bytes(name[-3:], "big") ^ mask)
+        return found
+
+    def number(self, key: object) -> int:
+        """Return the number of one key."""
+        return self.numbers([key])[0]
+
+    def _of_head(self, head: bytes) -> tuple[int, int]:
+        found = hmac.digest(self._key, b"head\0" + head, "sha256")
+        return int.from_bytes(found[:4], "big") << 24, int.from_bytes(found[4:7], "big")
+
+    def probe(self, key: str, turn: int) -> int:
+        """Return the number for a key whose number is taken by another key: `turn` is 1 for the first retry, and so on.
+        It depends on the whole key, so that keys which were made to collide are separated here."""
+        name = key.encode("utf-8", "surrogatepass")
+        return int.from_bytes(hmac.digest(self._key, b"probe %d\0%b" % (turn, name), "sha256")[:7], "big")
+
+    def mark(self, label: str, content: bytes) -> bytes:
+        """Return a mark by which the same content is recognised, and nothing else: two payloads, or two notes."""
+        return hmac.digest(self._key, b"%b\0%b" % (label.encode(), content), "sha256")[:16]

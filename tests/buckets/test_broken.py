@@ -22,7 +22,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def kit_on(shared: MemoryBucket, place: Path) -> Kit:
-    return Kit(lambda place, clock, is_dead: store_on(shared, clock, is_dead=is_dead), place)
+    return Kit(lambda place, clock, is_dead, draw: store_on(shared, clock, is_dead=is_dead), place)
 
 
 def suite(name: str) -> Callable[[Path], None]:

@@ -90,7 +90,7 @@ def test_without_reading_back_a_stored_write_is_taken_for_a_lost_race(monkeypatc
 @pytest.mark.promise("C12", "C10")
 def test_a_commit_that_landed_and_was_followed_by_a_takeover_is_known_to_have_landed() -> None:
     bucket = MemoryBucket()
-    kit = Kit(lambda place, clock, is_dead: store_on(bucket, clock), None)  # type: ignore[arg-type]
+    kit = Kit(lambda place, clock, is_dead, draw: store_on(bucket, clock), None)  # type: ignore[arg-type]
     kit.admit("a")
     claim = kit.claim("ann")
     written = kit.commit_of(claim, [done(kit.load(claim)[0])])
@@ -118,7 +118,7 @@ def test_a_commit_that_landed_and_was_followed_by_a_takeover_is_known_to_have_la
 @pytest.mark.promise("C9")
 def test_what_stays_unknown_is_said_to_be_unknown_and_lands_once() -> None:
     bucket = MemoryBucket()
-    kit = Kit(lambda place, clock, is_dead: store_on(bucket, clock), None)  # type: ignore[arg-type]
+    kit = Kit(lambda place, clock, is_dead, draw: store_on(bucket, clock), None)  # type: ignore[arg-type]
     kit.admit("a")
     claim = kit.claim("ann")
     written = kit.commit_of(claim, [done(kit.load(claim)[0])])

@@ -48,7 +48,7 @@ def test_every_check_that_is_named_exists() -> None:
 @pytest.mark.parametrize("kind", ["s3", "azure"])
 def test_the_suite_on(kind: str, check: Check, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     bucket: Bucket = request.getfixturevalue(f"new_{kind}")()
-    kit = Kit(lambda place, clock, is_dead: store_on(bucket, clock, is_dead=is_dead), tmp_path)
+    kit = Kit(lambda place, clock, is_dead, draw: store_on(bucket, clock, is_dead=is_dead), tmp_path)
     check(kit)
     kit.store.close()
 

@@ -33,7 +33,7 @@ def bucket() -> MemoryBucket:
 
 @pytest.fixture
 def kit(bucket: MemoryBucket, tmp_path: Path) -> Kit:
-    return Kit(lambda place, clock, is_dead: store_on(bucket, clock, is_dead=is_dead), tmp_path)
+    return Kit(lambda place, clock, is_dead, draw: store_on(bucket, clock, is_dead=is_dead), tmp_path)
 
 
 def just_before(bucket: MemoryBucket, verb: str, call: Callable[[], object]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,17 @@ WITHOUT = ("budget", "events")
 _in_memory: dict[Path, MemoryBucket] = {}
 
 
-def on(bucket: Bucket, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
+def on(bucket: Bucket, clock: Callable[[], float], **given: Any) -> BucketStore:
     """A store whose process sees time pass as the check says."""
-    return BucketStore(bucket, clock=clock, monotonic=clock, is_dead=is_dead)
+    return BucketStore(bucket, clock=clock, monotonic=clock, **given)
 
 
-def in_memory(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
-    return on(_in_memory.setdefault(place, MemoryBucket()), clock, is_dead)
+def in_memory(place: Path, **given: Any) -> BucketStore:
+    return on(_in_memory.setdefault(place, MemoryBucket()), **given)
 
 
-def in_a_directory(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:
-    return on(LocalBucket(place / "bucket"), clock, is_dead)
+def in_a_directory(place: Path, **given: Any) -> BucketStore:
+    return on(LocalBucket(place / "bucket"), **given)
 
 
 test_bucket_in_memory = conformance(in_memory, without=WITHOUT, mark=pytest.mark.promise)

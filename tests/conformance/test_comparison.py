@@ -13,7 +13,7 @@ from holdfast.testing.comparison import comparison
 PROMISES = pytest.mark.promise("A1", "B7", "C1", "C3", "C8", "C12", "E12", "P1", "P8")
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 
-Sqlite = comparison(lambda place, clock, is_dead: SqliteStore(place / "state.db", clock=clock, is_dead=is_dead))
+Sqlite = comparison(lambda place, **given: SqliteStore(place / "state.db", **given))
 
 
 @PROMISES

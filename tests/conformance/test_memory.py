@@ -5,6 +5,4 @@ import pytest
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.conformance import conformance
 
-test_memory = conformance(
-    lambda place, clock, is_dead: MemoryStore(clock=clock, is_dead=is_dead), durable=False, mark=pytest.mark.promise
-)
+test_memory = conformance(lambda place, **given: MemoryStore(**given), durable=False, mark=pytest.mark.promise)

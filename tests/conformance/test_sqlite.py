@@ -6,6 +6,6 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance import conformance
 
 test_sqlite = conformance(
-    lambda place, clock, is_dead: SqliteStore(place / "state.db", clock=clock, is_dead=is_dead),
+    lambda place, **given: SqliteStore(place / "state.db", **given),
     mark=pytest.mark.promise,
 )

@@ -63,7 +63,7 @@ def count(counts: Counter[str], tally: Callable[..., None]) -> None:
 
 def sqlite_below(place: Path) -> MakeStore:
     """Real SQLite files, in memory where the system has a file system there."""
-    return in_folders(lambda folder, clock, is_dead: SqliteStore(folder / "s.db", clock=clock, is_dead=is_dead), place)
+    return in_folders(lambda folder, **given: SqliteStore(folder / "s.db", **given), place)
 
 
 @EVERYTHING

@@ -207,16 +207,14 @@ def visit_all(folder: Path) -> None:
     """Do everything that the suite for stores does."""
     for number, check in enumerate(checks()):
         place = folder / str(number)
-        kit = Kit(lambda place, clock, is_dead: SqliteStore(place / "s.db", clock=clock, is_dead=is_dead), place)
+        kit = Kit(lambda place, **given: SqliteStore(place / "s.db", **given), place)
         check(kit)
         kit.store.close()
     for number, check in enumerate(checks(without=("budget", "events"))):
         if check.__module__.endswith((".ending", ".acting")):
             place = folder / f"bucket-{number}"
             kit = Kit(
-                lambda place, clock, is_dead: BucketStore(
-                    LocalBucket(place), clock=clock, monotonic=clock, is_dead=is_dead
-                ),
+                lambda place, clock, **given: BucketStore(LocalBucket(place), clock=clock, monotonic=clock, **given),
                 place,
             )
             check(kit)

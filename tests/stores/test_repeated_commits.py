@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,12 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.kit import Kit, done
 
 
-def memory(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store:
-    return MemoryStore(clock=clock, is_dead=is_dead)
+def memory(place: Path, **given: Any) -> Store:
+    return MemoryStore(**given)
 
 
-def sqlite(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store:
-    return SqliteStore(place / "state.db", clock=clock, is_dead=is_dead)
+def sqlite(place: Path, **given: Any) -> Store:
+    return SqliteStore(place / "state.db", **given)
 
 
 @pytest.mark.promise("A3", "P8")

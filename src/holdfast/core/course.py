@@ -26,7 +26,7 @@ class BatchFacts(NamedTuple):
     now: float
     chunks: Callable[[], Sequence[Chunk]]
     noted: Callable[[str, Body], bool]
-    """Returns whether the chain of the batch has an entry of that kind with that body, noted once."""
+    """Returns whether the chain of the batch has an entry of that kind with that body."""
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     body: Body
     events: Sequence[Event] = ()
     once: bool = False
-    """True if the same note must not be written again: the store remembers it."""
+    """True for a note: the store remembers it, so that it can tell whether it was written."""
 
 
 class Amended(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def to_note(
             return None
         if basis is not None:
             check_unchanged(at.batch, at.chunks(), basis)
-        return Amendment(batch=at.batch, kind=kind, body=body, events=events, once=once)
+        return Amendment(batch=at.batch, kind=kind, body=body, events=events, once=True)
 
     return decide
 

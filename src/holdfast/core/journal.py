@@ -100,6 +100,19 @@ class Numbers(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
         return not self.picks or n - self.lo in unpack(UINT32, self.picks)
 
+    def index(self, n: int) -> int | None:
+        """Return the position of an item among ascending numbers, without unpacking them; None if it is not one."""
+        if not self.lo <= n < self.hi or not self.picks:
+            return n - self.lo if self.lo <= n < self.hi else None
+        lo, hi = 0, len(self)
+        while lo < hi:
+            middle = (lo + hi) // 2
+            if int.from_bytes(self.picks[4 * middle : 4 * middle + 4], "little") < n - self.lo:
+                lo = middle + 1
+            else:
+                hi = middle
+        return lo if self.picks[4 * lo : 4 * lo + 4] == (n - self.lo).to_bytes(4, "little") else None
+
 
 def numbers(ns: Sequence[int]) -> Numbers:
     """Return the compact form of ascending or mixed item numbers."""

@@ -272,9 +272,9 @@ def take_over_pages(
     (made,) = pipeline.store.batches(batch)
     lost, found = _compare(pipeline, pages, batch)
     usd = sum((Decimal(str(each.get("cost_usd", 0))) for each in pages.page_metrics.values()), Decimal(0))
-    note = {"format": "pages", "file": str(file), "digest": f"sha256:{canonical.digest(b'', data).hex()}",
+    note = {"format": "pages", "file": str(file), "digest": f"sha256:{canonical.digest(data).hex()}",
             "status": pages.status, "cost_usd": format(usd, "f"), "page_metrics": pages.page_metrics}  # fmt: skip
-    body = journal.encode_body(journal.Acted(reason=by.reason, note=canonical.encode(note)))
+    body = journal.Acted(reason=by.reason, note=canonical.encode(note))
     pipeline.store.amend(made.id, to_note(PAGES_IMPORTED, body, once=True), actor=by.name)
     return ImportedPages(recovery=recovery, stage=pages.stage_name, noted=len(pages.page_metrics), usd=usd, lost=lost,
                    found=found)  # fmt: skip
@@ -309,11 +309,11 @@ class ImportPlan:
     """Positions that were reached elsewhere, for the journal."""
     told: tuple[str, ...]
 
-    def notes(self, by: Actor) -> Iterator[bytes]:
+    def notes(self, by: Actor) -> Iterator[journal.Acted]:
         """Yield the history as bodies of journal entries."""
         for start in range(0, len(self.history), HISTORY_AT_ONCE):
             some = {"history": self.history[start : start + HISTORY_AT_ONCE], "from": start}
-            yield journal.encode_body(journal.Acted(reason=by.reason, note=canonical.encode(some)))
+            yield journal.Acted(reason=by.reason, note=canonical.encode(some))
 
     def as_dict(self) -> dict[str, Any]:
         parts = [
@@ -478,4 +478,4 @@ def _arrival(scan: SourceWalk, batch: str, seeds: list[ClonedPartition], fence: 
 
 
 def _digest(data: bytes) -> str:
-    return f"sha256:{canonical.digest(b'', data).hex()}"
+    return f"sha256:{canonical.digest(data).hex()}"

@@ -7,7 +7,7 @@ stored bytes.
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.model import Batch, Chunk, Entry, chain_of_batch
 from holdfast.stores.base import Store, each_entry, lineage, newest_entries
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=journal.Body)
 
 
 class JournalEntry:
-    """One entry of a chain. Its body is decoded once, when it is used."""
+    """One entry of a chain. Its body is decoded once, when it is used, with its words as far as they are there."""
 
     __slots__ = ("_body", "actor", "at", "header", "kind", "seq", "stored")
 
@@ -30,7 +30,7 @@ class JournalEntry:
     @property
     def body(self) -> journal.Body:
         if self._body is None:
-            self._body = journal.decode_body(self.stored.body)
+            self._body = sections.decode(self.stored, self.header)
         return self._body
 
     @property

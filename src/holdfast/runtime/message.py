@@ -8,7 +8,6 @@ answered from the store. A message takes four writes or more: admitted, claimed,
 import asyncio
 import logging
 import math
-import os
 import random
 import threading
 import time
@@ -18,8 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary, WeakSet
 
+from msgspec.structs import replace
+
 from holdfast.core import course, ingest
-from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
 from holdfast.core.model import Admitted, Batch, CommitRefusal, Item, ItemNo, Key, NewItem, Receipt, State, StoredItem
@@ -43,6 +43,7 @@ from holdfast.runtime.engine.input_check import ask
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner
+from holdfast.runtime.envelopes import Envelopes
 from holdfast.runtime.operate import steer
 from holdfast.runtime.report import reconcile
 from holdfast.runtime.sinks.base import Evidence
@@ -214,7 +215,7 @@ class Processor(Handover):
         self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
                                  changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
         self.inline = Inline(self.resources)
-        self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch)
+        self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch, uid=self.batch.uid)
         self.runners = [self._runner(index) for index in range(len(self.stages))]
         self.driver = HoldDriver(self.store, self.batch, owner=self.owner, seconds=lease, stages=len(self.stages))
         self._has_written = False
@@ -237,7 +238,7 @@ class Processor(Handover):
     def process(self, raw: Any) -> Processed:
         """Admit the item, or find it; then bring it as far as possible. The process that settles the last item
         publishes the end."""
-        item = self.ingester.freeze(raw, os.urandom(SALT_BYTES), None)
+        item = self.ingester.freeze(raw, None)
         known = self.store.known(self.batch.id, [item])
         if not known:
             self.owned.check_idle(self.batch.name)
@@ -257,7 +258,8 @@ class Processor(Handover):
     def _admit(self, item: NewItem) -> Admitted:
         self._check_end()
         try:
-            return self.store.add_items(self.batch.id, [item], actor=self.owner)
+            origin = replace(self.ingester.origin_of(None), source="a message")
+            return self.store.add_items(self.batch.id, [item], actor=self.owner, origin=origin)
         except Refused:
             now = find_batch(self.store, self.batch.name)
             if now is not None and now.closed_at is not None and now.sealed_at is None:
@@ -310,11 +312,13 @@ class Processor(Handover):
             self._tell_buried(n)
 
     def _runner(self, index: int) -> StageRunner:
-        return StageRunner(
+        runner = StageRunner(
             self.stages[index], self.stages[index - 1] if index else None, pipeline=self.pipeline.name,
             batch=self.batch.name, stopping=lambda: self.deadline.is_over(time.monotonic()), now=self.store.now,
             handed=self.resources.of(self.stages[index]), loan=self.resources.loan,
         )  # fmt: skip
+        runner.envelopes = Envelopes(self.store, self.batch.name)
+        return runner
 
     def stored(self, n: ItemNo) -> StoredItem:
         return self.store.items(self.batch.id, lo=n, hi=n + 1, limit=1)[0]

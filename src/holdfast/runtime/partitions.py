@@ -251,7 +251,7 @@ def _standing(store: Store, batch: Batch, item: StoredItem) -> Standing | None:
         return None
     found = store.checkpoints(batch.id, lo=item.n, hi=item.n + 1, limit=1)
     after, until, expected = within
-    return Standing(n=item.n, key=item.key, place=item.place, salt=item.salt, payload=item.payload, after=after,
+    return Standing(n=item.n, key=item.key, place=item.place, payload=item.payload, after=after,
                     until=until, expected=expected, checkpoint=found[0] if found else None)  # fmt: skip
 
 

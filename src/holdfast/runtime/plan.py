@@ -31,7 +31,7 @@ from holdfast.runtime.sinks.base import Provenance
 from holdfast.runtime.text import brief, many, printable, reopen, unpause_command, usd, when
 from holdfast.runtime.verify import ownership, recheck
 from holdfast.runtime.verify.inspector import Findings, OutputInspector
-from holdfast.runtime.verify.observe import recorded_digests
+from holdfast.runtime.verify.observe import Digests, recorded_digests
 from holdfast.stores import owners
 from holdfast.stores.base import Store, find_batch
 from holdfast.stores.memory import MemoryStore
@@ -255,7 +255,8 @@ class _Planner:
         self.change = self._look_at_code(described)
         with_files = any(stage.sink is not None for stage in self.stages)
         self.verifies = options.verify == "full" or (options.verify == "quick" and with_files)
-        self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch.name, publishes=False)
+        self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch.name, uid=batch.uid,
+                                         publishes=False)  # fmt: skip
         self.staged = [_has_staged(stage.sink) for stage in self.stages]
 
     def _look_at_code(self, described: bytes) -> changes.StageChange | None:
@@ -326,9 +327,8 @@ class _Planner:
                 yield item, outputs.get(item.n, [])
 
     def _outlook(
-        self, item: StoredItem, outputs: list[Output], digests: dict[tuple[int, int], bytes], held: bool,
-        *, resumed: bool = False,
-    ) -> PlannedItem:  # fmt: skip
+        self, item: StoredItem, outputs: list[Output], digests: Digests, held: bool, *, resumed: bool = False
+    ) -> PlannedItem:
         place = item.place
         rerun = self._goes_back_to(item)
         stage = begins_at(place, rerun)
@@ -348,7 +348,7 @@ class _Planner:
             )
         )  # fmt: skip
 
-    def _bad(self, item: StoredItem, valid: list[Output], digests: dict[tuple[int, int], bytes]) -> int | None:
+    def _bad(self, item: StoredItem, valid: list[Output], digests: Digests) -> int | None:
         """Return the stage that an item would go back to. A dead letter stays where it is; what is wrong with it, or
         could not be checked, is noted once, before the source is read."""
         seen = recheck.past_of(item, valid, fence=0)
@@ -404,7 +404,7 @@ class _Planner:
     def _provenance(self, item: StoredItem, place: ItemState, given: bytes) -> Provenance:
         return Provenance(
             pipeline=self.pipeline.name, batch=self.batch.name, stage=self.stages[place.stage].name, n=item.n,
-            epoch=place.epoch, fence=0, input_digest=canonical.digest(b"", given), key=item.key,
+            epoch=place.epoch, fence=0, input_digest=canonical.digest(given), key=item.key,
         )  # fmt: skip
 
     # -- what the source has ------------------------------------------------------------------------------------

@@ -208,7 +208,8 @@ class _Finder:
 
     def __init__(self, pipeline: str, batch: Batch, stages: list[Stage]) -> None:
         self._pipeline, self._batch, self._stages = pipeline, batch, stages
-        self._inspector = OutputInspector(stages, pipeline=pipeline, batch=batch.name, knows_inputs=False)
+        self._inspector = OutputInspector(stages, pipeline=pipeline, batch=batch.name, uid=batch.uid,
+                                          knows_inputs=False)  # fmt: skip
         self.recovered = Counter[str]()
         self.pending = self.invalid_count = self.unverified_count = 0
         self.invalid: list[tuple[str, str]] = []
@@ -275,10 +276,7 @@ class _Finder:
             reason="found by its output",
         )  # fmt: skip
         made = Output(item.n, index, after.epoch, None, evidence.encode())
-        return Change(
-            n=item.n, state=item.place.state, epoch=item.place.epoch, place=after, output=made,
-            output_digest=canonical.digest(item.salt, data),
-        )  # fmt: skip
+        return Change(n=item.n, state=item.place.state, epoch=item.place.epoch, place=after, output=made)
 
 
 def _read(sink: Sink, evidence: Evidence) -> bytes:

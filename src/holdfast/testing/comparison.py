@@ -2,13 +2,14 @@
 
     from holdfast.testing.comparison import comparison
 
-    TestMyStore = comparison(lambda place, clock, is_dead: MyStore(place, clock=clock, is_dead=is_dead)).TestCase
+    TestMyStore = comparison(lambda place, **given: MyStore(place, **given)).TestCase
 
 The machine does what workers, ingesters and operators do, correctly and incorrectly: commits under stale fences and
 versions, commits sent twice, acts on items that have moved since. Because every entry of the journal is chained, equal
 heads mean that everything ever written is equal, byte for byte.
 """
 
+import hashlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from holdfast.core import canonical, ingest
 from holdfast.core.acts import change_of, requeued
 from holdfast.core.course import to_note, to_reopen, to_steer, warning
 from holdfast.core.errors import HoldfastError
-from holdfast.core.journal import Spend
+from holdfast.core.journal import Acted, Spend
 from holdfast.core.limits import REQUEUES
 from holdfast.core.model import (
     Act,
@@ -43,12 +44,12 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import NOTHING, Holder, Reached, commit, further, settle
+from holdfast.core.settle import NOTHING, Reached, commit, further, settle
 from holdfast.core.states import Transition, move
 from holdfast.stores.base import Idle, Store, find_item, has_landed, outbox_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.conformance.kit import MakeStore
+from holdfast.testing.conformance.kit import MakeStore, holder_of
 from holdfast.testing.replay import compare, replay
 
 STAGES = 2
@@ -75,7 +76,8 @@ class Comparison(RuleBasedStateMachine):
         super().__init__()
         self.clock, self.dead = ManualClock(), set[str]()
         self.place = tempfile.TemporaryDirectory(dir=FAST)
-        named: dict[str, Any] = {"clock": self.clock, "is_dead": self.dead.__contains__}
+        named: dict[str, Any] = {"clock": self.clock, "is_dead": self.dead.__contains__, "draw": self.draw}
+        self.calls = 0
         self.memory, self.other = MemoryStore(**named), type(self).make_store(Path(self.place.name), **named)
         self.batch = self.both(lambda store: store.open_batch("book", "pages", DEFINITIONS[0], actor="ann")).id
         self.held: list[tuple[Claim, int]] = []
@@ -86,9 +88,14 @@ class Comparison(RuleBasedStateMachine):
 
     def both(self, call: Callable[[Store], Any]) -> Any:
         """Call both stores; they must give the same answer, or both refuse."""
+        self.calls += 1
         wanted, answer = _answer(call, self.memory), _answer(call, self.other)
         assert answer == wanted, f"answered {answer!r}, but the memory store {wanted!r}"
         return answer
+
+    def draw(self, count: int) -> bytes:
+        """Return bytes that are the same for both stores within a call, however often and in which order they ask."""
+        return hashlib.shake_128(b"%d %d" % (self.calls, count)).digest(count)
 
     def new_id(self) -> bytes:
         self.ids += 1
@@ -103,7 +110,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(rows=st.lists(st.tuples(KEYS, st.integers(0, 1)), max_size=6), ended=st.booleans(), kind=KINDS)
     def admit(self, rows: list[tuple[Any, int]], ended: bool, kind: Kind = Kind.ITEMS) -> None:
-        items: list[NewItem] = [ingest.admit(key, b"%d" % edition, self.new_id()) for key, edition in rows]
+        items: list[NewItem] = [ingest.admit(key, b"%d" % edition) for key, edition in rows]
         self.both(lambda store: store.known(self.batch, items))
         self.both(lambda store: store.add_items(self.batch, items, kind=kind, ended=ended, actor="ann"))
         self.both(lambda store: store.known(self.batch, items))
@@ -111,7 +118,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from(["noted", "marked"]), once=st.booleans(), edition=st.integers(0, 1), pipeline=PIPELINES)
     def tell(self, kind: str, once: bool, edition: int, pipeline: str) -> None:
-        self.both(lambda store: store.amend(self.batch, to_note(kind, b"\x80", once=once), actor="ann"))
+        self.both(lambda store: store.amend(self.batch, to_note(kind, Acted(reason="so"), once=once), actor="ann"))
         self.both(lambda store: store.open_batch("book", pipeline, DEFINITIONS[edition], actor="ann"))
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -186,10 +193,7 @@ class Comparison(RuleBasedStateMachine):
             drawn.append(_outcome(further(item) if comes_further else item, fate))
         outcomes = [outcome for outcome in drawn if outcome is not None]
         settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
-        lease = claim.lease
-        holder = Holder(
-            batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=max(0, version + slip), seconds=30.0
-        )
+        holder = holder_of(claim, max(0, version + slip))
         due = self.clock() + wait if wait else 0.0
         return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=5, reached=reached)
 
@@ -320,7 +324,7 @@ def _outcome(item: Item, fate: str) -> Outcome | None:
     output = item.input + b"+"
     match fate:
         case "done":
-            return Done(item, output, canonical.digest(item.salt, output), 0.5, 1.5, _spend(item))
+            return Done(item, output, 0.5, 1.5, _spend(item))
         case "transient" | "permanent":
             return Failed(item, fate == "transient", fate, "no", 0.5, 0.5, 1.5, spend=_spend(item))
         case "skip":

@@ -10,11 +10,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core import course, journal
-from holdfast.core.canonical import decode, digest_of_acc
+from holdfast.core import commitments, course, journal, record, sections
+from holdfast.core.canonical import decode
 from holdfast.core.journal import FLOAT32, UINT16, unpack
 from holdfast.core.limits import REQUEUES, REWINDS, SUSPECT
-from holdfast.core.model import Batch, BatchId, BatchMode, Chunk, Counts, Entry, Kind, State, chain_of_batch
+from holdfast.core.model import (
+    Batch,
+    BatchId,
+    BatchMode,
+    Chunk,
+    Counts,
+    Entry,
+    Kind,
+    State,
+    StoredItem,
+    chain_of_batch,
+)
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
 
@@ -43,6 +54,10 @@ class Told(msgspec.Struct):
     """None after an act that may or may not have been a rewind."""
     position: journal.Position | None = None
     """How far it has been read, if it is a partition of a source."""
+    payload: bytes = b""
+    """The commitment to its payload, with the number of the revision."""
+    revision: int = 0
+    parent: int | None = None
 
 
 class Link(msgspec.Struct):
@@ -54,6 +69,7 @@ class Link(msgspec.Struct):
     start: bytes
     """The hash that its first entry links to."""
     fence: int = 0
+    grant: bytes = b""
     owner: str | None = None
     blame: int = 0
     progressed: bool = True
@@ -62,6 +78,9 @@ class Link(msgspec.Struct):
     tokens: int = 0
     seconds: float = 0.0
     kind: Kind | None = None
+    window: tuple[int, int, int] = (0, 0, 0)
+    """Its leg, and the stages from the first up to the end."""
+    origin: int = 0
 
 
 class Story(msgspec.Struct):
@@ -76,6 +95,8 @@ class Story(msgspec.Struct):
     spends: list[journal.Spend]
     given: set[tuple[int, int]]
     """(item, epoch) of outputs that an operator supplied."""
+    made: dict[tuple[int, int], bytes]
+    """(item, stage) -> the commitment to its newest output."""
     waits: list[tuple[int, journal.Attempted, float]]
     """(chunk, attempt, time) of every wait."""
     adopted: set[tuple[int, int, int]]
@@ -96,8 +117,10 @@ def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = Non
 
 def compare(store: Store, batch: BatchId, story: Story) -> None:
     """Compare the story with the content of the store."""
+    uid = _batch(store, batch).uid
     for row in store.items(batch, limit=EVERYTHING):
         told, place = story.items[row.n], row.place
+        _compare_payload(uid, row, told)
         same = (told.stage, told.state, told.epoch, told.attempt, told.requeues) == (
             place.stage,
             place.state,
@@ -120,15 +143,23 @@ def compare(store: Store, batch: BatchId, story: Story) -> None:
             raise Violation(
                 f"item {output.n} has an output of stage {output.stage} in epoch {output.epoch} without an entry"
             )
+        if story.made[output.n, output.stage] != record.of_output(uid, output):
+            raise Violation(f"the output of item {output.n} at stage {output.stage} is not the one in the journal")
+
+
+def _compare_payload(uid: bytes, row: StoredItem, told: Told) -> None:
+    digest = commitments.payload(uid, row.key, row.revision, row.salt, row.payload)
+    if (told.payload, told.revision, told.parent) != (digest, row.revision, row.parent):
+        raise Violation(f"the payload of item {row.n}, its revision or its parent is not the one in the journal")
 
 
 def _compare_checkpoints(store: Store, batch: BatchId, story: Story) -> None:
     told = {n: item.position for n, item in story.items.items() if item.position is not None}
     held = {}
+    uid = _batch(store, batch).uid
     for at in store.checkpoints(batch, limit=EVERYTHING):
-        (item,) = store.items(batch, lo=at.n, hi=at.n + 1)
-        held[at.n] = journal.Position(at.n, at.rows, at.cursor, digest_of_acc(item.salt, at.acc))
-    if told != held:
+        held[at.n] = journal.Position(at.n, at.rows, at.cursor, record.of_accumulator(uid, at))
+    if {n: msgspec.structs.replace(position, seconds=0.0) for n, position in told.items()} != held:
         raise Violation(f"checkpoints are at {held}, but the journal says {told}")
 
 
@@ -153,12 +184,16 @@ def _compare_chunk(chunk: Chunk, story: Story) -> None:
         raise Violation(f"chunk {chunk.id} covers a different range from the one in its journal")
     if chunk.kind is not link.kind:
         raise Violation(f"chunk {chunk.id} is of the kind {chunk.kind}, but its journal says {link.kind}")
+    if chunk.owner is not None and chunk.grant != link.grant:
+        raise Violation(f"chunk {chunk.id} was granted under {chunk.grant.hex()}, its journal says {link.grant.hex()}")
+    if ((chunk.leg, chunk.first, chunk.end), chunk.origin) != (link.window, link.origin):
+        raise Violation(f"chunk {chunk.id} has another window or origin than the one in its journal")
 
 
 def _check_ranges(chunks: Sequence[Chunk], admitted: int) -> None:
     at = 0
     for chunk in chunks:
-        if not (chunk.lo == at < chunk.hi):
+        if chunk.lo != at or chunk.hi < at:
             raise Violation(f"chunk {chunk.id} begins at item {chunk.lo}, but the previous one ends at {at}")
         at = chunk.hi
     if at != admitted:
@@ -181,18 +216,23 @@ class _Teller:
         self.total: tuple[int | None, bool] = (None, False)
         self.is_read = False
         self.seal: journal.Sealed | None = None
-        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), waits=[],
+        self.chunks = {chunk.number: chunk for chunk in store.chunks(batch.id)}
+        self.ended: dict[int, tuple[int, Entry, bytes, Counts]] = {}
+        """By the successor: the chain that ended, its last entry, the digest of its state, its totals."""
+        self.story = Story(items={}, links={}, advanced={}, attempts={}, spends=[], given=set(), made={}, waits=[],
                            adopted=set(), buried=[], acted=[], positions=[])  # fmt: skip
 
     def tell(self) -> Story:
         chain = chain_of_batch(self.batch.id)
         entries = self.store.entries(chain, limit=EVERYTHING)
         start, head, seq = journal.GENESIS, self.batch.head, self.batch.seq
-        for entry, header in journal.check_chain(entries, start=start, head=head, seq=seq):
+        chain_id = journal.chain_of(self.batch)
+        for entry, header in journal.check_chain(entries, chain_id, self.batch.id, start=start, head=head, seq=seq):
+            self._check_texts(entry, header)
             if header.kind in OF_BATCH:
-                self._of_batch(entry, header, journal.decode_body(entry.body))
+                self._of_batch(entry, header, sections.decode(entry, header))
         self._check_course()
-        chunks = {int(chunk.id): chunk for chunk in self.store.chunks(self.batch.id)}
+        chunks = {int(chunk.id): chunk for chunk in self.chunks.values()}
         told: set[int] = set()
         while len(told) < len(self.story.links):
             for chunk_id in [i for i in self.story.links if i not in told]:
@@ -203,6 +243,18 @@ class _Teller:
         if told != chunks.keys():
             raise Violation(f"no entry creates chunks {sorted(chunks.keys() - told)}")
         return self.story
+
+    def _check_texts(self, entry: Entry, header: journal.Header) -> None:
+        """Check that the words of an entry are those it commits to; nothing was removed yet."""
+        found = sections.check_texts(entry, header)
+        if found.changed or found.removed:
+            raise Violation(f"{journal.name(entry.chain, entry.seq)}: {found.changed or 'words are missing'}")
+
+    def _id(self, number: int) -> int:
+        """Return the number that the store gave to the chunk with a number within the batch."""
+        if number not in self.chunks:
+            raise Violation(f"chunk number {number} of the batch is in the journal but not in the store")
+        return self.chunks[number].id
 
     def _of_batch(self, entry: Entry, header: journal.Header, body: journal.Body) -> None:
         """Apply an entry of the chain of the batch: items, course, seals."""
@@ -257,19 +309,29 @@ class _Teller:
             raise Violation(f"entry {entry.seq} admits items starting at {body.lo}, not at {len(self.story.items)}")
         if len(body.digests) != 32 * (body.hi - body.lo):
             raise Violation(f"entry {entry.seq} does not have one digest for each item")
-        for n in range(body.lo, body.hi):
-            self.story.items[n] = Told()
+        if body.refusals and [each.n for each in body.refusals] != [n for n, _ in body.invalid]:
+            raise Violation(f"entry {entry.seq} does not say of every refused item why")
+        parents = dict(body.parents)
+        for at, n in enumerate(range(body.lo, body.hi)):
+            digest = body.digests[32 * at : 32 * at + 32]
+            self.story.items[n] = Told(stage=body.first, payload=digest, parent=parents.get(n))
         for n, _ in body.invalid:
             self.story.items[n].state = State.DEAD
+            self.story.items[n].stage = 0
             self.story.buried.append(n)
         if body.hi > body.lo:
-            self.story.links[body.chunk] = Link(id=body.chunk, lo=body.lo, hi=body.hi, start=entry.hash, kind=body.kind)
+            id_ = self._id(body.chunk)
+            self.story.links[id_] = Link(id=id_, lo=body.lo, hi=body.hi, start=entry.hash, kind=body.kind,
+                                         window=(body.leg, body.first, body.end), origin=entry.seq)  # fmt: skip
 
     def _chunk(self, chunk: Chunk, link: Link) -> None:
         entries = self.store.entries(chunk.id, limit=EVERYTHING)
-        before = link.start
-        for entry, header in journal.check_chain(entries, start=link.start, head=chunk.head, seq=chunk.seq):
-            body = journal.decode_body(entry.body)
+        before, chain = link.start, journal.chain_of(self.batch, chunk)
+        for entry, header in journal.check_chain(
+            entries, chain, self.batch.id, start=link.start, head=chunk.head, seq=chunk.seq
+        ):
+            self._check_texts(entry, header)
+            body = sections.decode(entry, header)
             match body:
                 case journal.Claimed():
                     self._claimed(link, header, body, before)
@@ -277,9 +339,52 @@ class _Teller:
                     self._checkpointed(link, header, body)
                 case journal.Acted():
                     self._acted(link, header, body)
+                case journal.Ended():
+                    self._ended(chunk, link, entry, body)
+                case journal.Continued():
+                    self._continued(chunk, link, entry, body)
                 case _:
                     raise Violation(f"{journal.name(entry.chain, entry.seq)} does not belong in the chain of a chunk")
             before = entry.hash
+
+    def _ended(self, chunk: Chunk, link: Link, entry: Entry, body: journal.Ended) -> None:
+        """Apply the end of a chain: everything goes to the successor."""
+        id_ = self._id(body.successor)
+        if link.owner is not None or entry.seq != chunk.seq or id_ in self.story.links:
+            raise Violation(f"the chain of chunk {link.id} ends while it is held, twice, or not at its end")
+        states = [self.story.items[n].state for n in range(link.lo, link.hi)]
+        counts = Counts(
+            done=states.count(State.DONE), skipped=states.count(State.SKIPPED), dead=states.count(State.DEAD),
+            cancelled=states.count(State.CANCELLED), attempts=link.attempts, spent=link.spent, tokens=link.tokens,
+            seconds=link.seconds,
+        )  # fmt: skip
+        self.story.links[id_] = msgspec.structs.replace(link, id=id_, start=entry.hash)
+        self.ended[id_] = (chunk.number, entry, body.state, counts)
+        link.hi, link.attempts, link.spent, link.tokens, link.seconds = link.lo, 0, 0, 0, 0.0
+        link.blame, link.progressed = 0, True
+
+    def _continued(self, chunk: Chunk, link: Link, entry: Entry, body: journal.Continued) -> None:
+        """Check what a successor takes over against what is known of its items."""
+        where = f"the first entry of chunk {link.id}"
+        if link.id not in self.ended or entry.seq != 1:
+            raise Violation(f"{where} continues a chain that did not end")
+        number, last, state, c = self.ended[link.id]
+        if (body.predecessor, body.seq, body.head, body.state) != (number, last.seq, last.hash, state):
+            raise Violation(f"{where} names another chain than the one before it")
+        if state != record.state_of(self.batch.uid, number, body.items, body.counts):
+            raise Violation(f"{where} takes over something else than the chain before it left")
+        if body.counts != [c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens]:
+            raise Violation(f"{where} takes over other totals")
+        for item in body.items:
+            told = self.story.items[item.n]
+            outputs = {stage: digest for stage, _, digest in item.outputs}
+            made = {stage: digest for (n, stage), digest in self.story.made.items() if n == item.n}
+            here = (item.state, item.stage, item.epoch, item.payload, item.revision, outputs)
+            if here != (told.state, told.stage, told.epoch, told.payload, told.revision, made):
+                raise Violation(f"{where} takes over item {item.n} in another state")
+            before = told.position
+            if before is not None and item.position != msgspec.structs.replace(before, seconds=0.0):
+                raise Violation(f"{where} takes over another checkpoint of item {item.n}")
 
     def _claimed(self, link: Link, header: journal.Header, body: journal.Claimed, before: bytes) -> None:
         where = f"the grant of fence {header.fence} on chunk {link.id}"
@@ -294,7 +399,8 @@ class _Teller:
         if (body.lo, ends) != (link.lo, link.hi):
             raise Violation(f"{where} covers items {body.lo} to {ends}, but the chunk has {link.lo} to {link.hi}")
         if body.child is not None:
-            child, lo, hi = body.child
+            number, lo, hi = body.child
+            child = self._id(number)
             if not (lo == body.hi and child not in self.story.links):
                 raise Violation(f"{where} cuts off chunk {child} in the wrong place")
             self.story.links[child] = Link(
@@ -306,9 +412,13 @@ class _Teller:
                 blame=blame,
                 progressed=not blame,
                 kind=link.kind,
+                window=link.window,
+                origin=link.origin,
             )
         self._check_snapshots(where, body)
-        link.hi, link.fence, link.owner = body.hi, header.fence, header.actor
+        if len(header.grant) != commitments.GRANT_BYTES or header.grant == link.grant:
+            raise Violation(f"{where} has no id of its own")
+        link.hi, link.fence, link.owner, link.grant = body.hi, header.fence, header.actor, header.grant
         link.blame, link.progressed = blame, False
 
     def _blame(self, link: Link) -> int:
@@ -321,7 +431,7 @@ class _Teller:
         return min(link.blame + (link.owner is not None), SUSPECT)
 
     def _check_snapshots(self, where: str, body: journal.Claimed) -> None:
-        said = [(s.n, s.stage, s.epoch, s.attempt) for s in body.snapshots]
+        said = sorted((s.n, s.stage, s.epoch, s.attempt) for s in body.snapshots)
         items = ((n, self.story.items[n]) for n in range(body.lo, body.hi))
         due = [
             (n, t.stage, t.epoch, t.attempt) for n, t in items if t.state is State.PENDING and (t.attempt or t.epoch)
@@ -335,6 +445,8 @@ class _Teller:
             raise Violation(f"{where} is by {header.actor!r}, but the chunk is held by {link.owner!r}")
         if link.fence != header.fence:
             raise Violation(f"{where} is under fence {header.fence}, but the grant has fence {link.fence}")
+        if link.grant != header.grant:
+            raise Violation(f"{where} is under grant {header.grant.hex()}, but the chunk was granted as another")
         if header.kind == journal.STARTED:
             if body != journal.Checkpointed():
                 raise Violation(f"{where} is a start, but has other content")
@@ -374,11 +486,12 @@ class _Teller:
         attempts, epochs = (unpack(UINT16, column or bytes(2 * count)) for column in (body.attempts, body.epochs))
         if not (len(body.digests) == 32 * count and len(attempts) == len(epochs) == count):
             raise Violation(f"{where} has columns of unequal length")
-        if body.finished != (body.stage + 1 == self.stages):
+        if body.finished != (body.stage + 1 == link.window[2]):
             raise Violation(f"{where} is wrong about being the last stage")
         for index, n in enumerate(body.items):
             told = self._pending(where, link, n)
             at = (n, body.stage, epochs[index])
+            self.story.made[n, body.stage] = body.digests[32 * index : 32 * index + 32]
             if (told.stage, told.epoch) != at[1:]:
                 raise Violation(f"{where} advances item {n} from {at[1:]}, but it is at {told}")
             if attempts[index] not in (told.attempt + 1, 0 if not told.attempt else -1):
@@ -404,15 +517,11 @@ class _Teller:
             if a.to_stage > told.stage:
                 raise Violation(f"{where} rewinds item {a.n} forward")
             if a.outcome == "bury":
-                self.story.items[a.n] = Told(
-                    stage=a.to_stage, epoch=told.epoch + 1, rewinds=told.rewinds, position=told.position
-                )
+                self.story.items[a.n] = self._back(told, a.to_stage, told.rewinds)
                 self._bury(a.n)
             else:
                 rewinds = self._one_more(where, a.n, told.rewinds)
-                self.story.items[a.n] = Told(
-                    stage=a.to_stage, epoch=told.epoch + 1, rewinds=rewinds, position=told.position
-                )
+                self.story.items[a.n] = self._back(told, a.to_stage, rewinds)
             return
         if a.attempt != told.attempt + 1:
             raise Violation(f"{where} is attempt {a.attempt} of item {a.n}, but there were {told.attempt} before")
@@ -430,6 +539,10 @@ class _Teller:
             if a.outcome != "skip":
                 raise Violation(f"{where}: item {a.n} has the unknown outcome {a.outcome!r}")
             told.state = State.SKIPPED
+
+    def _back(self, told: Told, stage: int, rewinds: int | None) -> Told:
+        return Told(stage=stage, epoch=told.epoch + 1, rewinds=rewinds, position=told.position, payload=told.payload,
+                    revision=told.revision, parent=told.parent)  # fmt: skip
 
     def _bury(self, n: int) -> None:
         self.story.items[n].state = State.DEAD
@@ -489,6 +602,7 @@ class _Teller:
                 raise Violation(f"{where} changes item {moved.n} while {link.owner} holds it")
             if moved.output_digest:
                 self.story.given.add((moved.n, moved.epoch))
+                self.story.made[moved.n, moved.stage_after - 1] = moved.output_digest
             self.story.acted.append((header.kind, header.commit_id, moved.n))
             self.story.items[moved.n] = self._after(where, header.kind, told, moved)
             if moved.after == State.DEAD:
@@ -511,8 +625,12 @@ class _Teller:
         elif moved.epoch != told.epoch:
             attempt = 0
         position = told.position if moved.position is None else moved.position
+        payload, revision = (moved.digest, moved.revision) if moved.digest else (told.payload, told.revision)
+        if revision - told.revision != bool(moved.digest):
+            raise Violation(f"{where} gives item {moved.n} revision {revision} after {told.revision}")
         return Told(stage=moved.stage_after, state=State(moved.after), epoch=moved.epoch, attempt=attempt,
-                    rewinds=rewinds, requeues=requeues, position=position)  # fmt: skip
+                    rewinds=rewinds, requeues=requeues, position=position, payload=payload, revision=revision,
+                    parent=told.parent)  # fmt: skip
 
     def _pending(self, where: str, link: Link, n: int) -> Told:
         if not (link.lo <= n < link.hi):

@@ -91,7 +91,7 @@ def checks_failed(mutant: Mutant) -> list[str]:
     with mutant(), tempfile.TemporaryDirectory() as place:
         for check in checks(durable=False):
             try:
-                check(Kit(lambda _, clock, is_dead: MemoryStore(clock=clock, is_dead=is_dead), Path(place)))
+                check(Kit(lambda _, **given: MemoryStore(**given), Path(place)))
             except CAUGHT:
                 failed.append(check.__name__)
     return failed

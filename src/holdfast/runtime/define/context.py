@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.core import canonical, cursor
 from holdfast.core.cursor import Cursor
+from holdfast.core.envelope import Envelope
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import REQUEST_HINT_CHARS
@@ -62,12 +63,13 @@ class Context:
     """
 
     __slots__ = (
-        "_input_key", "_metrics", "_model", "_spend", "_stopping", "attempt", "batch", "deadline", "fence",
+        "_envelope", "_input_key", "_metrics", "_model", "_spend", "_stopping", "attempt", "batch", "deadline", "fence",
         "idempotency_key", "key", "log", "request_id", "segment", "stage",
     )  # fmt: skip
 
     def __init__(self, *, item: Item, batch: str, pipeline: str, stage: str, fence: int, timeout: float | None,
-                 stopping: Callable[[], bool], metrics: type[BaseModel] | None) -> None:  # fmt: skip
+                 stopping: Callable[[], bool], metrics: type[BaseModel] | None,
+                 envelope: Callable[[], Envelope] | None = None) -> None:  # fmt: skip
         self.batch = batch
         """The name of the batch."""
         self.key: Key = item.key
@@ -89,6 +91,7 @@ class Context:
         self.log = logging.LoggerAdapter(log, {"batch": batch, "item": item.n, "stage": stage, "attempt": self.attempt})
         """A logger whose records carry batch, item, stage and attempt."""
         self._stopping = stopping
+        self._envelope = envelope
         self._spend: dict[str, Any] = {}
         self._metrics: dict[str, Any] = {}
         self._model = metrics
@@ -102,6 +105,14 @@ class Context:
         self.segment = segment
         self.idempotency_key = canonical.fingerprint([self._input_key, *segment.identity])
         self.request_id = str(UUID(hex=canonical.fingerprint([self.idempotency_key, "request"])))
+
+    @property
+    def envelope(self) -> Envelope:
+        """How the item came: when, from which source, validated by which schema, with which digests. It was recorded
+        when the item was admitted, and is read when you ask for it. Rows of a scan have none."""
+        if self._envelope is None:
+            raise UsageError("ctx.envelope: only items of a pipeline have an envelope, not rows of a scan")
+        return self._envelope()
 
     @property
     def stopping(self) -> bool:
@@ -179,7 +190,7 @@ def idempotency_key(pipeline: str, batch: str, stage: str, item: Item) -> str:
     """Return a key that is the same for every attempt at the same input, even after a crash or a rewind; a reset makes
     a new one."""
     resets = item.place.epoch - item.place.rewinds
-    content = canonical.digest(b"", item.input).hex()
+    content = canonical.digest(item.input).hex()
     return canonical.fingerprint([pipeline, batch, stage, canonical.key_text(item.key), resets, content])
 
 

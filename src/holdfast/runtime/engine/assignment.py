@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from holdfast.core.envelope import Envelope
 from holdfast.core.model import Item
 from holdfast.runtime.define.context import Context
 from holdfast.runtime.engine.exchange import Answer, Portion
@@ -16,6 +17,7 @@ from holdfast.runtime.sinks.base import Identity
 clock = time.monotonic
 
 NOTHING: Mapping[int, Identity] = MappingProxyType({})
+NO_ENVELOPES: Mapping[int, Envelope] = MappingProxyType({})
 
 PATIENCE = 0.05
 """Items travel together if they take a few milliseconds. After this time they are slower than measured, and those that
@@ -36,6 +38,7 @@ class Assignment(Portion):
         "contexts",
         "ctx",
         "cut",
+        "envelopes",
         "lease",
         "patience",
         "replaces",
@@ -67,6 +70,8 @@ class Assignment(Portion):
         """Given up by the worker: any later result is ignored."""
         self.replaces: Mapping[int, Identity] = NOTHING
         """Number -> the older file of an item that was sent back, for a worker process, which has no records to ask."""
+        self.envelopes: Mapping[int, Envelope] = NO_ENVELOPES
+        """Number -> the envelope of an item, for a worker process."""
         self.patience = PATIENCE
         self.valid = math.inf
         """When its lease expires unless it is renewed. Ignored if it had expired when this was handed over: leases may

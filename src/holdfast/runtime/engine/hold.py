@@ -143,8 +143,11 @@ class Hold:
     def holder(self) -> Holder:
         return Holder(
             batch=self.claim.batch,
+            uid=self.claim.uid,
             chunk=self.lease.chunk,
+            number=self.claim.number,
             fence=self.lease.fence,
+            grant=self.lease.grant,
             version=self.version,
             seconds=self.seconds,
         )
@@ -298,7 +301,7 @@ class Hold:
     def settle(self, policies: Sequence[Policy], now: float) -> Settled:
         """Return what follows from the finished outcomes; they go into the next write."""
         self.in_write, self.outcomes = self.outcomes, []
-        return settling.settle(self.in_write, stages=self.stages, policies=policies, now=now)
+        return settling.settle(self.in_write, stages=self.claim.end, policies=policies, now=now)
 
     def commit(self, settled: Settled, commit_id: bytes, *, makers: Sequence[str] = (), release: bool = False,
                due: float = 0.0) -> Commit:  # fmt: skip

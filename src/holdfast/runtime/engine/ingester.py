@@ -1,7 +1,6 @@
 """From a source to items: validate, key, freeze, admit in groups. Runs on the thread that called `run()`."""
 
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -10,12 +9,14 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, repeat
 from typing import Any
 
+import msgspec
 import uuid_utils
+from pydantic import BaseModel
 
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import HoldfastError, PayloadChanged
-from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD
-from holdfast.core.model import Admitted, Batch, ItemNo, Key, Kind, NewItem, State
+from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD, REQUEST_HINT_CHARS
+from holdfast.core.model import Admitted, Batch, ItemNo, Key, Kind, NewItem, Origin, State
 from holdfast.runtime.define.options import Changed, Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.engine.control import Control
@@ -23,11 +24,15 @@ from holdfast.runtime.engine.ledger import Ledger
 from holdfast.runtime.sources.base import AtHand, Comparing, Malformed, Notice, Outage, Patient
 from holdfast.stores.base import Store
 
-SALTS = 512
+TAKEN = 512
+"""Items taken from a quick source at once."""
 CROWDED_GROUP = 4_000
 """Items admitted in one write if commits of thousands of items a second wait for that write."""
 GROUP_SECONDS = 0.25
 """Items that a source gives in this time are admitted, however few they are."""
+
+
+_as_given = msgspec.json.Encoder().encode
 
 
 class InHand:
@@ -102,6 +107,13 @@ class Ingester:
         self._alike: Callable[[Any, Any], bool] = _never
         """Whether two payloads are the same thing of the source, although they differ."""
         self._hand = InHand()
+        self.origin = Origin()
+
+    def origin_of(self, source: object) -> Origin:
+        """Return where items come from, for their envelopes. A source that is not ours is named by its type: what it
+        prints may contain anything."""
+        name = repr(source) if isinstance(source, Patient) else type(source).__name__
+        return Origin(source=canonical.storable(name[:REQUEST_HINT_CHARS]), schema=self.schema.shape())
 
     def reads_ahead(self, source: Iterable[Any]) -> bool:
         """Return whether to look for changed payloads before anything is handled, so that a run that is refused has
@@ -122,9 +134,10 @@ class Ingester:
         interrupted, the source does not count as read."""
         natural = getattr(source, "natural_key", None)
         self._alike = source.alike if isinstance(source, Comparing) else _never
+        self.origin = self.origin_of(source)
         items = self._opened(source, control)
         at_hand = isinstance(source, Sized)  # a sequence in memory never waits
-        size, self._slice = (INGEST_FIRST_GROUP, SALTS) if at_hand else (1, 1)
+        size, self._slice = (INGEST_FIRST_GROUP, TAKEN) if at_hand else (1, 1)
         try:
             ahead = self._look_ahead(items, size, natural, control) if begin is not None else deque()
             while not control.stopping:
@@ -153,7 +166,8 @@ class Ingester:
 
     def _admit_group(self, group: list[NewItem], ledger: Ledger, *, ended: bool) -> Admitted:
         with ledger.writing():
-            admitted = self.store.add_items(self.batch.id, group, kind=self.kind, ended=ended, actor=self.owner)
+            admitted = self.store.add_items(self.batch.id, group, kind=self.kind, ended=ended, actor=self.owner,
+                                            origin=self.origin)  # fmt: skip
             ledger.admit(admitted)
         return admitted
 
@@ -200,11 +214,11 @@ class Ingester:
     def groups(self, source: Iterable[Any], size: int) -> Iterator[list[NewItem]]:
         """Yield the items of a source as they would be admitted, to compare them: so many at a time, fewer if they are
         large."""
-        natural, salt = getattr(source, "natural_key", None), bytes(canonical.SALT_BYTES)
+        natural = getattr(source, "natural_key", None)
         self._alike = source.alike if isinstance(source, Comparing) else _never
         group, weight = list[NewItem](), 0
         for raw in source:
-            item = self.freeze(raw, salt, natural)
+            item = self.freeze(raw, natural)
             group.append(item)
             weight += len(item.payload)
             if len(group) == size or weight >= INGEST_BYTES:
@@ -228,7 +242,7 @@ class Ingester:
                 return self._hand.rest(), self._trouble is None
             heavy = sum([len(item.payload) for item in some])
             weight += heavy
-            self._slice = max(1, min(SALTS, self._slice * 4, INGEST_BYTES * len(some) // (4 * heavy + 1)))
+            self._slice = max(1, min(TAKEN, self._slice * 4, INGEST_BYTES * len(some) // (4 * heavy + 1)))
             if time.monotonic() - began > GROUP_SECONDS:
                 self._slice = 1
                 break
@@ -241,12 +255,10 @@ class Ingester:
         all. Items given before an error are kept, and the error is raised later. They are added to the current group
         one by one, and returned."""
         group, before = self._hand.group, len(self._hand.group)
-        random = os.urandom(canonical.SALT_BYTES * count)
-        salts = [random[at : at + canonical.SALT_BYTES] for at in range(0, len(random), canonical.SALT_BYTES)]
         self._hand.since = time.monotonic()
         control.reading = True
         try:
-            group.extend(map(self.freeze, islice(items, count), salts, repeat(natural)))
+            group.extend(map(self.freeze, islice(items, count), repeat(natural)))
         except Exception as error:  # noqa: BLE001 - any error of a source is raised once these items are stored
             given = self.taken + len(group) - before
             error.add_note(
@@ -259,39 +271,49 @@ class Ingester:
         self.taken += len(group) - before
         return group[before:]
 
-    def _admit_quickly(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
+    def _admit_quickly(self, raw: Any, natural: Callable[[Any], Any] | None) -> NewItem:
         """Return an item in the quick way, for a plain dict with its key in a field; everything else, and every error,
         goes through `admit`."""
         key = raw.get(self._field) if type(raw) is dict else None
         if type(key) is str or type(key) is int:
             try:
-                return ingest.admit(key, self.schema.freeze(raw), salt)
+                payload = self.schema.freeze(raw)
+                return ingest.admit(key, payload, self._raw(raw, payload))
             except Invalid:
                 pass
-        return self.admit(raw, salt, natural)
+        return self.admit(raw, natural)
 
-    def admit(self, raw: Any, salt: bytes, natural: Callable[[Any], Any] | None) -> NewItem:
+    def admit(self, raw: Any, natural: Callable[[Any], Any] | None) -> NewItem:
         """Return one item: a frozen payload with a key, or a dead letter that says what is wrong."""
         if isinstance(raw, Malformed):
-            return ingest.refuse(None, raw_bytes(raw.raw), salt, "invalid", raw.reason)
+            return ingest.refuse(None, raw_bytes(raw.raw), "invalid", raw.reason)
         try:
             payload = self.schema.freeze(raw)
         except Invalid as error:
-            return ingest.refuse(self._key_of_invalid(raw, natural), raw_bytes(raw), salt, "invalid", str(error))
+            return ingest.refuse(self._key_of_invalid(raw, natural), raw_bytes(raw), "invalid", str(error))
         try:
             key = self._key(raw, payload, natural)
             if _changes_by_itself(key):
                 why = f"its key is a {type(key).__name__}, which prints differently in every run: use text or a number"
-                return ingest.refuse(None, payload, salt, "invalid", why)
-            return ingest.admit(key, payload, salt)
+                return ingest.refuse(None, payload, "invalid", why)
+            return ingest.admit(key, payload, self._raw(raw, payload))
         except Exception as error:  # noqa: BLE001 - a user's key function may raise anything
             return ingest.refuse(
                 None,
                 payload,
-                salt,
                 "invalid",
                 f"its key could not be taken from {self._wanted()}: {type(error).__name__}: {error}",
             )
+
+    def _raw(self, raw: Any, payload: bytes) -> bytes | None:
+        """Return the item as it was given, if validation changed it. A model was validated when it was made."""
+        if isinstance(raw, BaseModel):
+            return None
+        try:
+            given = _as_given(raw)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            given = raw_bytes(raw)
+        return None if given == payload else given
 
     def _key(self, raw: Any, payload: bytes, natural: Callable[[Any], Any] | None) -> Any:
         if self.identity == "new":
@@ -317,7 +339,7 @@ class Ingester:
         return self._content(payload)
 
     def _content(self, payload: bytes) -> str:
-        return canonical.digest(b"", self.schema.content(payload)).hex()
+        return canonical.digest(self.schema.content(payload)).hex()
 
     def _key_of_invalid(self, raw: Any, natural: Callable[[Any], Any] | None) -> Any:
         """Return the key of an invalid item, if possible; else None, and its content identifies it."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.envelope import Envelope
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.model import Checkpoint, Item, Kind
 from holdfast.core.outcome import Outcome
@@ -47,6 +48,7 @@ class Parcel(msgspec.Struct, omit_defaults=True):
     """The checkpoint of its item, if it has checkpoints."""
     more: bytes = b""
     """Further data that its kind of work needs."""
+    envelopes: dict[int, Envelope] = {}
 
 
 class Asked(msgspec.Struct, tag=True):
@@ -74,7 +76,7 @@ _outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
 def pack(runner: Runner, work: Assignment, more: bytes = b"") -> bytes:
     """Return an assignment as bytes."""
     return _encode(Parcel(runner.batch, work.stage, work.fence, work.ready_at, work.resumed, work.items,
-                          runner.own_files(work), work.kind, work.at, more))  # fmt: skip
+                          runner.own_files(work), work.kind, work.at, more, runner.own_envelopes(work)))  # fmt: skip
 
 
 def unpack(data: bytes) -> Said:
@@ -152,6 +154,7 @@ def _never() -> bool:
 def _run(runner: Runner, parcel: Parcel, outcomes: list[Outcome]) -> Assignment:
     work = Assignment(parcel.stage, parcel.items, parcel.fence, parcel.ready_at, None, parcel.resumed)
     work.outcomes, work.replaces, work.kind, work.at = outcomes, parcel.replaces, parcel.kind, parcel.at
+    work.envelopes = parcel.envelopes
     try:
         with _alarm(runner):
             runner.run(work)

@@ -292,7 +292,7 @@ def complete_stages(store: Store, batch: Batch, stages: Sequence[Stage], actor: 
             if returned
             else None,
         }
-        body = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode(note)))
+        body = journal.Acted(reason="complete", note=canonical.encode(note))
         store.amend(batch.id, to_note(lifecycle.STAGE_COMPLETED, body), actor=actor)
     return failed
 

@@ -9,11 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core import canonical
+from holdfast.core.envelope import Envelope
 from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import OUTPUT_BYTES
@@ -30,6 +32,7 @@ from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.control import await_stop, await_stop_async
 from holdfast.runtime.engine.failures import InputLost, Unverified, explain
 from holdfast.runtime.engine.resources import Handed
+from holdfast.runtime.envelopes import Envelopes
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
 from holdfast.runtime.sinks.files import Files
@@ -78,6 +81,8 @@ class Runner(ABC):
         """Seconds of the attempt that ended last."""
         self.now = now
         self.asks = self.reads_files = False
+        self.envelopes: Envelopes | None = None
+        """Reads envelopes of items for handlers that ask; None where there is no store."""
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
         self.loan = loan if loan is not None else Loan()
         """The event loop of the run; a loan made here is also given back here."""
@@ -110,7 +115,21 @@ class Runner(ABC):
         return Context(
             item=item, batch=self.batch, pipeline=self.pipeline, stage=self.stage.name, fence=work.fence,
             timeout=self.stage.timeout, stopping=lambda: work.is_vain or self.stopping(), metrics=self.stage.metrics,
+            envelope=self._envelope_of(item, work),
         )  # fmt: skip
+
+    def _envelope_of(self, item: Item, work: Assignment) -> Callable[[], Envelope] | None:
+        """Return a function that reads the envelope of an item. A worker process was given it with the item."""
+        if item.n in work.envelopes:
+            return partial(work.envelopes.__getitem__, item.n)
+        return partial(self.envelopes.of, item.n, item.revision) if self.envelopes is not None else None
+
+    def own_envelopes(self, work: Assignment) -> dict[int, Envelope]:
+        """Return the envelopes of the items, for a worker process, which has no store to ask; only if the handler takes
+        a context."""
+        if self.envelopes is None or not self.handed.context:
+            return {}
+        return {item.n: self.envelopes.of(item.n, item.revision) for item in work.items}
 
     def timed_out(self, item: Item, work: Assignment, began: float) -> Outcome:
         """Return the outcome of an item whose handler did not answer in time."""
@@ -201,7 +220,7 @@ class StageRunner(Runner):
     def _run_plain(self, work: Assignment, handle: Callable[..., Any]) -> None:
         """Run a stage with nothing around its handler: this loop is the whole overhead of a quick item."""
         decode, encode = self.stage.input.decode, self.stage.output.encode
-        digest, keep, armed = canonical.digest, work.outcomes.append, faults.reach is not faults.unarmed
+        keep, armed = work.outcomes.append, faults.reach is not faults.unarmed
         ready_at, ended = work.ready_at, clock()
         until = ended + work.patience
         for item in work.items:
@@ -224,7 +243,7 @@ class StageRunner(Runner):
                 ended = clock()
             else:
                 ended = clock()
-                outcome = Done(item, data, digest(item.salt, data), began - ready_at, ended - began)
+                outcome = Done(item, data, began - ready_at, ended - began)
             if forks.count != self._forks:
                 _leave_child(self, item)
             if not work.abandoned:
@@ -309,12 +328,12 @@ class StageRunner(Runner):
             await await_stop_async(error, self.stopping)
             return self._explain(item, error, work, began, None, waits=False)
         queued = max(0.0, began - work.ready_at)
-        return Done(item, data, canonical.digest(item.salt, data), queued, clock() - began)
+        return Done(item, data, queued, clock() - began)
 
     def _set_out(self, item: Item, work: Assignment) -> tuple[Item, Outcome | None]:
         """Return the input, and possibly an output that makes the handler unnecessary."""
         if item.source_file is not None and not item.input:
-            item = Item(item.n, item.key, item.salt, self._input(item), item.place, item.plain, item.source_file)
+            item = msgspec.structs.replace(item, input=self._input(item))
         staged = self._adopt_staged(item, work)
         return item, staged if staged is not None else self._adopt_found(item, work)
 
@@ -328,10 +347,9 @@ class StageRunner(Runner):
         if (objection := self._objection(item, data, ctx, work)) is not None:
             raise Unverified(f"the output of stage {stage.name!r} does not hold: {objection}")
         file = self._stage(item, work, data, _bill(spend))
-        digest = canonical.digest(item.salt, data)
         if file is not None and len(data) > CARRIED_BYTES:
             data = b""
-        return Done(item, data, digest, max(0.0, began - work.ready_at), clock() - began, spend, file)
+        return Done(item, data, max(0.0, began - work.ready_at), clock() - began, spend, file)
 
     def cut_off(self, item: Item, work: Assignment, began: float) -> Outcome:
         error = TimeoutError("its handler was running when the time was up, or when the run was asked to end at once")
@@ -389,7 +407,7 @@ class StageRunner(Runner):
         if self._objection(item, data, self.context(item, work), work) is not None:
             return None
         paid = _paid(item, sink.note(file))
-        return Done(item, data, canonical.digest(item.salt, data), 0.0, 0.0, paid, file.encode(), True)
+        return Done(item, data, 0.0, 0.0, paid, file.encode(), True)
 
     def _adopt_found(self, item: Item, work: Assignment) -> Outcome | None:
         """Return an output that an earlier attempt left in the outside world, if the stage's adopter finds it."""
@@ -411,9 +429,8 @@ class StageRunner(Runner):
             ctx.log.warning("%s found something for item %r that does not hold: %s", adopter.what, item.key, objection)
             return None
         file = self._stage(item, work, data, b"")
-        digest = canonical.digest(item.salt, data)
-        return Done(item, b"" if file is not None and len(data) > CARRIED_BYTES else data, digest, 0.0, 0.0, None, file,
-                    True)  # fmt: skip
+        carried = b"" if file is not None and len(data) > CARRIED_BYTES else data
+        return Done(item, carried, 0.0, 0.0, None, file, True)
 
     def _input(self, item: Item) -> bytes:
         """Return the input that a sink keeps in a file, checked."""
@@ -432,7 +449,7 @@ class StageRunner(Runner):
     def _provenance(self, item: Item, work: Assignment) -> Provenance:
         return Provenance(
             pipeline=self.pipeline, batch=self.batch, stage=self.stage.name, n=item.n, epoch=item.place.epoch,
-            fence=work.fence, input_digest=canonical.digest(b"", item.input), key=item.key,
+            fence=work.fence, input_digest=canonical.digest(item.input), key=item.key,
             replaces=work.replaces.get(item.n),
         )  # fmt: skip
 

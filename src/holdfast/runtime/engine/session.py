@@ -108,7 +108,8 @@ class Session:
     @cached_property
     def inspector(self) -> OutputInspector:
         """Inspects recorded outputs, in runs that have some."""
-        return OutputInspector(self.pipeline.stages, pipeline=self.pipeline.name, batch=self.options.batch)
+        (batch,) = self.store.batches(self.options.batch)
+        return OutputInspector(self.pipeline.stages, pipeline=self.pipeline.name, batch=batch.name, uid=batch.uid)
 
     def note_findings(self) -> Findings:
         """Return the collection of outputs that could not be verified."""

@@ -26,6 +26,7 @@ from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Fi
 from holdfast.runtime.engine.processes import Processes
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import Runner, Setting, StageRunner
+from holdfast.runtime.envelopes import Envelopes
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.base import Store
 
@@ -345,9 +346,11 @@ def _runners(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[
     if stage.runners is not None:
         found: Mapping[Kind, Runner] = stage.runners(setting)
         return found
-    return {Kind.ITEMS: StageRunner(stage, previous, pipeline=setting.pipeline.name, batch=setting.options.batch,
-                                    now=setting.store.now, stopping=setting.stopping, handed=setting.handed,
-                                    loan=setting.loan)}  # fmt: skip
+    runner = StageRunner(stage, previous, pipeline=setting.pipeline.name, batch=setting.options.batch,
+                         now=setting.store.now, stopping=setting.stopping, handed=setting.handed,
+                         loan=setting.loan)  # fmt: skip
+    runner.envelopes = Envelopes(setting.store, setting.options.batch)
+    return {Kind.ITEMS: runner}
 
 
 def _in_processes(stage: Stage, options: Options) -> bool:

@@ -317,7 +317,7 @@ def note_pause(store: Store, batch: BatchId, effect: ex.TellPause, *, actor: str
     """Write an event if the breaker of a stage opened."""
     if effect.until is not None:
         warning = course.warning("breaker_open", effect.message, stage=effect.stage, until=effect.until)
-        body = journal.encode_body(journal.Acted(reason=effect.message, note=warning.body))
+        body = journal.Acted(reason=effect.message, note=warning.body)
         store.amend(batch, course.to_note("warned", body, events=[warning]), actor=actor)
 
 
@@ -337,8 +337,8 @@ def replaced_payloads(
     items = {item.n: item for item in (*running, *(outcome.item for outcome in finished))}
     if not items:
         return None
-    stored = {item.n: item.salt for item in store.items(batch, lo=min(items), hi=max(items) + 1)}
-    gone = [item for item in items.values() if stored.get(item.n, item.salt) != item.salt]
+    stored = {item.n: item.revision for item in store.items(batch, lo=min(items), hi=max(items) + 1)}
+    gone = [item for item in items.values() if stored.get(item.n, item.revision) != item.revision]
     if not gone:
         return None
     others = [item for item in items.values() if item not in gone]

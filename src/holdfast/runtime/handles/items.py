@@ -11,6 +11,7 @@ from pydantic_core import to_jsonable_python
 from holdfast.core import canonical
 from holdfast.core.acts import OrphanKind
 from holdfast.core.course import stage_names
+from holdfast.core.envelope import Envelope
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Batch, Key, Kind, State, StoredItem
 from holdfast.core.plain import Plain
@@ -110,9 +111,15 @@ class ItemHandle(Plain):
 
     @property
     def digest(self) -> str:
-        """The digest of its key and payload, as in the journal."""
-        key = canonical.key_text(self._item.key)
-        return canonical.item_digest(self._item.salt, key, self._item.payload).hex()
+        """The commitment to its key and payload, as in the journal."""
+        return self.envelope.mapped_digest
+
+    @property
+    def envelope(self) -> Envelope:
+        """How it came: when, from which source, validated by which schema, with which commitments."""
+        from holdfast.runtime.envelopes import Envelopes
+
+        return Envelopes(self._store, self._batch.name).of(self._item.n, self._item.revision)
 
     def outputs(self) -> dict[str, dict[str, Any]]:
         """Return what is recorded for each stage it has passed: the epoch, and the output or the name of its file."""

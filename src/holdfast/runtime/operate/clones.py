@@ -4,7 +4,6 @@ Such a batch is paused until every partition has its checkpoint, so that no run 
 row again. A crash leaves it paused and noted as begun; running the same command again finishes it.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +58,7 @@ class ClonePlan:
     def digest(self) -> bytes:
         said = [[each.key, each.payload, each.checkpoint.rows, each.checkpoint.cursor, each.checkpoint.acc]
                 for each in self.seeds]  # fmt: skip
-        return canonical.digest(b"", canonical.encode([self.definition, self.fence, said]))
+        return canonical.digest(canonical.encode([self.definition, self.fence, said]))
 
 
 def check_fence(store: Store, fence: int, what: str, known: int = 0) -> None:
@@ -76,10 +75,10 @@ def check_free(store: Store, plan: ClonePlan) -> Batch | None:
     found = find_batch(store, plan.name)
     if found is None:
         return None
-    kinds: dict[str, bytes] = {}
+    kinds: dict[str, journal.Body] = {}
     is_whole = False
     for entry in forward(store, found):
-        kinds[entry.kind] = entry.stored.body
+        kinds[entry.kind] = entry.body
         is_whole = is_whole or (PLANTED in kinds and entry.kind != PLANTED)
     is_empty = not found.admitted and found.course is not BatchMode.CANCELLED and not {BEGUN, PLANTED} & kinds.keys()
     if is_empty or (kinds.get(BEGUN) == _begun(plan) and not is_whole and _is_paused(found)):
@@ -96,20 +95,20 @@ def _is_paused(batch: Batch) -> bool:
     return batch.course is BatchMode.PAUSED or not batch.admitted
 
 
-def plant(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[bytes] = ()) -> Batch:
+def plant(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[journal.Acted] = ()) -> Batch:
     """Make the batch, and set every partition to its checkpoint. Called again after a crash, it does the rest."""
     check_free(store, plan)
     batch = store.open_batch(plan.name, plan.pipeline, plan.definition, actor=by.name)
     store.amend(batch.id, to_course(BatchMode.PAUSED, reason=by.reason), actor=by.name)
     store.amend(batch.id, to_note(BEGUN, _begun(plan), once=True), actor=by.name)
-    items = [ingest.admit(seed.key, seed.payload, os.urandom(canonical.SALT_BYTES)) for seed in plan.seeds]
+    items = [ingest.admit(seed.key, seed.payload) for seed in plan.seeds]
     store.add_items(batch.id, items, kind=Kind.PARTITIONS, ended=True, actor=by.name)
     _set(store, batch, plan, by)
     _check_set(store, batch, plan)
     for note in notes:
         store.amend(batch.id, to_note(plan.kind, note, once=True), actor=by.name)
     told = journal.Acted(reason=by.reason, note=canonical.encode(plan.origin))
-    store.amend(batch.id, to_note(PLANTED, journal.encode_body(told), once=True), actor=by.name)
+    store.amend(batch.id, to_note(PLANTED, told, once=True), actor=by.name)
     return store.amend(batch.id, to_course(BatchMode.OPEN, reason=by.reason), actor=by.name).batch
 
 
@@ -141,8 +140,8 @@ def _check_set(store: Store, batch: Batch, plan: ClonePlan) -> None:
             )
 
 
-def _begun(plan: ClonePlan) -> bytes:
-    return journal.encode_body(journal.Acted(reason=f"{plan.kind}: in the making", note=plan.digest))
+def _begun(plan: ClonePlan) -> journal.Acted:
+    return journal.Acted(reason=f"{plan.kind}: in the making", note=plan.digest)
 
 
 def seed_of(key: Key, payload: bytes, at: Checkpoint | None) -> ClonedPartition:
@@ -201,7 +200,7 @@ def preview_make(store: Store, plan: ClonePlan) -> Preview:
     )  # fmt: skip
 
 
-def make(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[bytes] = ()) -> ActResult:
+def make(store: Store, plan: ClonePlan, by: Actor, notes: Sequence[journal.Acted] = ()) -> ActResult:
     """Make the planned batch."""
     made = plant(store, plan, by, notes)
     return ActResult(kind=plan.kind, batch=made.name, changed=len(plan.seeds), noun="partition")

@@ -337,7 +337,7 @@ def settle(
         place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=1, stages=1, **facts)
         change = Change(
             n=item.n, state=item.place.state, epoch=item.place.epoch, place=place,
-            output=Output(item.n, 0, place.epoch, result), output_digest=canonical.digest(item.salt, result),
+            output=Output(item.n, 0, place.epoch, result),
         )  # fmt: skip
     acts = Acts(store, batch, by)
     acts.write(RESOLVED, [change], seize=True)

@@ -206,7 +206,7 @@ def _renewed(at: Standing, now: dict[str, object], more: int, reason: str) -> Ch
     plain |= {"identity": now, "until": None if until is None else cursor.to_plain(until)}
     change = go_on_from(at, None, 1, reason=reason, even_so=True)
     assert isinstance(change, Change)
-    return msgspec.structs.replace(change, renewed=admit(at.key, canonical.encode(plain), at.salt))
+    return msgspec.structs.replace(change, renewed=admit(at.key, canonical.encode(plain)))
 
 
 def _moved(source: LineFile, batch: Batch, waiting: list[Standing], more: int) -> str:

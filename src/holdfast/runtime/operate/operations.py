@@ -259,8 +259,7 @@ def resolve(
             return change_of(item.n, item.place, skipped)
         place = move(item.place, Transition.RESOLVE, to=State.DONE, stage=stages, stages=stages, **facts)
         made = file.stage(item, data) or Output(item.n, stages - 1, place.epoch, data)
-        digest = canonical.digest(item.salt, data)
-        return msgspec.structs.replace(change_of(item.n, item.place, place), output=made, output_digest=digest)
+        return msgspec.structs.replace(change_of(item.n, item.place, place), output=made)
 
     return act_on(store, batch, [lookup.item_named(store, batch, item)], decide, kind="resolved", by=by, shown=shown,
                   at_end=file.publish if file is not None else None)  # fmt: skip

@@ -77,7 +77,7 @@ def announce(store: Store, batch: Batch, seen: OrphanCounts, *, actor: str) -> b
     many = sum(seen.sizes.values())
     body = journal.Acted(reason=f"{many} items found without progress", note=canonical.encode(note))
     return store.amend(
-        batch.id, to_note(KIND, journal.encode_body(body), once=True, events=tuple(_found_events(seen))), actor=actor
+        batch.id, to_note(KIND, body, once=True, events=tuple(_found_events(seen))), actor=actor
     ).written
 
 

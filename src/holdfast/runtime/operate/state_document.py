@@ -77,7 +77,7 @@ def seal(plain: dict[str, Any]) -> dict[str, Any]:
 
 def digest_of(plain: dict[str, Any]) -> str:
     rest = {name: value for name, value in plain.items() if name != "digest"}
-    return f"sha256:{canonical.digest(b'', canonical.encode(rest)).hex()}"
+    return f"sha256:{canonical.digest(canonical.encode(rest)).hex()}"
 
 
 def read(data: bytes, what: str) -> StateDocument:

@@ -208,4 +208,4 @@ def note_turned_away(store: Store, batch: Batch, *, actor: str) -> None:
     log.warning("batch %s: %s", batch.name, text)
     body = journal.Acted(reason=text, note=canonical.encode({"closed_at": batch.closed_at}))
     warning = course.warning("came_after_close", f"{batch.name}: {text}")
-    store.amend(batch.id, to_note(TURNED_AWAY, journal.encode_body(body), once=True, events=[warning]), actor=actor)
+    store.amend(batch.id, to_note(TURNED_AWAY, body, once=True, events=[warning]), actor=actor)

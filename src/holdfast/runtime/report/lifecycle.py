@@ -86,7 +86,7 @@ def note_halt(store: Store, batch: Batch, reason: str, *, actor: str, tolerance:
         note = canonical.encode([tolerance.count, tolerance.share])
     halt = journal.Acted(reason=reason, note=note)
     if before != halt and (before is not None or reason in HALTS):
-        store.amend(batch.id, to_note(HALTED, journal.encode_body(halt)), actor=actor)
+        store.amend(batch.id, to_note(HALTED, halt), actor=actor)
 
 
 log = logging.getLogger("holdfast.sealing")
@@ -248,7 +248,7 @@ def note_late(store: Store, commits: Sequence[Commit], *, owner: str) -> int:
         items = sorted({int(each.n) for some in (commit.outputs, commit.moves) for each in some})
         seen.update(items)
         facts = {"chunk": commit.chunk, "fence": commit.fence, "items": items[:ACT_ITEMS]}
-        body = journal.encode_body(journal.Acted(reason="the batch was sealed", note=canonical.encode(facts)))
+        body = journal.Acted(reason="the batch was sealed", note=canonical.encode(facts))
         text = f"work on {many(len(items), 'item')} came after the batch was sealed, and was refused"
         warning = course.warning("late_commit", text, chunk=commit.chunk, items=len(items))
         store.amend(commit.batch, to_note(LATE, body, once=True, events=[warning]), actor=owner)

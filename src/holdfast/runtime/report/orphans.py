@@ -15,7 +15,7 @@ from holdfast.core.model import START, Batch, BatchMode, Chunk, ChunkId, ItemSta
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.define.definition import Patience
-from holdfast.runtime.journal import backward, forward, forward_over
+from holdfast.runtime.journal import JournalEntry, backward, forward, forward_over
 from holdfast.runtime.text import command, many
 from holdfast.stores import owners
 from holdfast.stores.base import Store, each_item
@@ -383,22 +383,26 @@ def _owners(count: int) -> str:
 def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> Iterator[journal.Header]:
     """Yield the headers of a chain, newest first, then those of its parent from before it was cut. A parent's chain may
     have grown long since, so the number of entries is limited."""
-    cut: ChunkId | None = None
+    cut: Chunk | None = None
     left = BLAME_ENTRIES
     while left > 0:
         for entry in backward(store, chunk, most=left):
             left -= 1
             if cut is None:
                 yield entry.header
-            elif _child(entry.body) == cut:
+            elif _is_cut(entry, cut):
                 cut = None
         if chunk.parent is None or chunk.parent not in known:
             return
-        cut, chunk = chunk.id, known[chunk.parent]
+        cut, chunk = chunk, known[chunk.parent]
 
 
-def _child(body: journal.Body) -> int | None:
-    return body.child[0] if isinstance(body, journal.Claimed) and body.child is not None else None
+def _is_cut(entry: JournalEntry, chunk: Chunk) -> bool:
+    """Return whether a chunk was made by this entry of its parent: it was cut off, or succeeds it."""
+    body, number = entry.body, chunk.id if entry.header.format == 1 else chunk.number
+    if isinstance(body, journal.Ended):
+        return body.successor == number
+    return isinstance(body, journal.Claimed) and body.child is not None and body.child[0] == number
 
 
 def context_of(note: bytes, n: int) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def _warn_of_surplus(store: Store, batch: Batch, message: LastMessage, actor: st
     log.warning("batch %s: %s", batch.name, text)
     body = journal.Acted(reason=text, note=canonical.encode({"expected": batch.expected}))
     warning = course.warning("more_than_expected", f"{batch.name}: {text}")
-    store.amend(batch.id, to_note(SURPLUS, journal.encode_body(body), once=True, events=[warning]), actor=actor)
+    store.amend(batch.id, to_note(SURPLUS, body, once=True, events=[warning]), actor=actor)
 
 
 def _is_known(store: Store, batch: Batch, message: LastMessage | None, *, whole: bool = False) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.core import canonical, cursor, journal, retry
 from holdfast.core.acts import REVIEW
+from holdfast.core.commitments import DIGEST_BYTES
 from holdfast.core.course import stage_names
 from holdfast.core.cursor import Standing
 from holdfast.core.errors import HoldfastError
@@ -429,8 +430,8 @@ class _StoryTeller:
         for entry in forward(self._store, self._batch):
             body = entry.body
             if isinstance(body, journal.Ingested) and body.lo <= self._n < body.hi:
-                at = (self._n - body.lo) * canonical.DIGEST_BYTES
-                facts = {"payload_digest": body.digests[at : at + canonical.DIGEST_BYTES].hex()}
+                at = (self._n - body.lo) * DIGEST_BYTES
+                facts = {"payload_digest": body.digests[at : at + DIGEST_BYTES].hex()}
                 code = dict(body.invalid).get(self._n)
                 self._is_pending = code is None
                 how = "could not be handled" if self._kind is Kind.ROWS else "refused at the boundary"

@@ -128,7 +128,7 @@ class Convergence:
                 f"(`{command('reset', batch.name, 'PARTITION')}`), and run again"
             ) from error
         body = journal.Acted(reason=f"of {len(gathered.parts):,} parts", note=self._fact(batch, gathered.parts, result))
-        store.amend(batch.id, to_note(KIND, journal.encode_body(body), once=True), actor=owners.new_owner())
+        store.amend(batch.id, to_note(KIND, body, once=True), actor=owners.new_owner())
         found = self.found(store, batch, gathered.parts)  # another process may have been first: its entry counts
         assert found is not None
         return found
@@ -137,7 +137,7 @@ class Convergence:
         """Record that it failed, for status and reports."""
         if batch.sealed_at is None:
             body = journal.Acted(reason=canonical.storable(why)[:WHY_CHARS])
-            store.amend(batch.id, to_note(FAILED, journal.encode_body(body)), actor=owners.new_owner())
+            store.amend(batch.id, to_note(FAILED, body), actor=owners.new_owner())
 
     def call(self, parts: Sequence[Any], within: tuple[str, str]) -> Any:
         """Return the function's result for some parts; a coroutine is awaited on the event loop."""

@@ -5,7 +5,6 @@ ones, under the same lease.
 """
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.core import canonical, changes, ingest, journal, retry
 from holdfast.core import cursor as cursors
-from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.course import Barrier, BatchState, to_note
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import StoreUnavailable, Transient
@@ -360,7 +358,7 @@ def open_batch(pipeline: "PipelineDefinition", stage: PartitionStage, name: str,
         known = store.open_batch(name, pipeline.name, described, actor=actor)
     if not known.admitted:
         payload = canonical.encode({"range": KEY, **payload_of(Span())})
-        only = ingest.admit(KEY, payload, os.urandom(SALT_BYTES))
+        only = ingest.admit(KEY, payload)
         store.add_items(known.id, [only], kind=Kind.PARTITIONS, ended=True, actor=actor)
         (fresh,) = store.batches(name)
         known = fresh
@@ -378,7 +376,7 @@ def accept_source(
     accept = accept if accept else from_start
     if changed := changes.check_source(known, now, accept, resets=resets):
         body = journal.Acted(reason=f"{accept} ({'; '.join(changed)})")
-        pipeline.store.amend(known.id, to_note(changes.ACCEPTED, journal.encode_body(body)), actor=actor)
+        pipeline.store.amend(known.id, to_note(changes.ACCEPTED, body), actor=actor)
         log.warning("batch %s continues with another source (%s): %s", known.name, accept, "; ".join(changed))
 
 

@@ -5,14 +5,12 @@ like any other dead letter, and it records between which two cursors it was. A r
 halving its group with every death.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.core import canonical, cursor, ingest
-from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import UsageError
 from holdfast.core.limits import BLAME, DEADLY_ROWS, PAYLOAD_BYTES
@@ -101,8 +99,7 @@ def row_key(at: Cursor) -> str:
 
 
 def _named(at: Cursor) -> NewItem:
-    key = row_key(at)
-    return NewItem(key, canonical.key_hash(key), b"", b"")
+    return NewItem(row_key(at), b"")
 
 
 def malformed(passed: Passed, seen: Seen) -> Buried:
@@ -133,7 +130,7 @@ def dead_letter(buried: Buried) -> NewItem:
         payload = canonical.encode({**span, "row": canonical.storable(repr(buried.row))})
     if len(payload) > PAYLOAD_BYTES:  # the source still has it
         payload = canonical.encode(span)
-    return ingest.refuse(span["range"], payload, os.urandom(SALT_BYTES), buried.code, buried.reason)
+    return ingest.refuse(span["range"], payload, buried.code, buried.reason)
 
 
 def _plain(seen: Seen) -> dict[str, Any]:

@@ -264,7 +264,7 @@ class PartitionRunner(Runner):
             raise Misuse(f"{walk.handler.what}: {error}") from None
         work.reached = walk.reached()
         item = walk.item
-        return Done(item, data, canonical.digest(item.salt, data), max(0.0, began - work.ready_at), clock() - began)
+        return Done(item, data, max(0.0, began - work.ready_at), clock() - began)
 
 
 class RowRunner(PartitionRunner):

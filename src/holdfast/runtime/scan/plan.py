@@ -53,7 +53,7 @@ class BorderSearch:
             return
         self._told_at = time.monotonic()
         body = journal.Acted(reason=f"searching for borders: at byte {so_far['at']:,}", note=canonical.encode(so_far))
-        self._store.amend(batch.id, to_note(KIND, journal.encode_body(body)), actor=self._owner)
+        self._store.amend(batch.id, to_note(KIND, body), actor=self._owner)
 
 
 def plan(scan: "SourceWalk", batch: str, *, workers: int | None = None, **options: Any) -> Plan:

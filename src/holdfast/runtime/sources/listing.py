@@ -134,7 +134,7 @@ class Inventory:
 
 def names_of(described: dict[str, Any]) -> str:
     """Return the source of an inventory, in short: with another filter, it has other rows."""
-    return canonical.digest(b"", canonical.encode(described)).hex()[:16]
+    return canonical.digest(canonical.encode(described)).hex()[:16]
 
 
 def divided(named: Iterable[tuple[str, Any]], parts: int, described: dict[str, Any]) -> list[Span]:

@@ -6,9 +6,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.core import canonical
+from holdfast.core import canonical, commitments, record
 from holdfast.core.errors import Refused, SinkError
 from holdfast.core.limits import FINDINGS_LISTED, STAGES
 from holdfast.core.model import Batch, BatchId, Item, ItemState, Key, Output, StoredItem
@@ -114,6 +114,20 @@ class Findings:
         return [*lines, f"{more:,} more could not be verified"] if more > 0 else lines
 
 
+class RecordedDigest(NamedTuple):
+    """A digest in the journal, with the format of the entry it stands in: only that format's formula proves it."""
+
+    format: int
+    digest: bytes
+
+    def proves(self, uid: bytes, output: Output, data: bytes) -> bool:
+        """Return whether it is the digest of a stored output with these bytes. In format 2, the digest of an output in
+        a file is one of the evidence of the file: whoever read `data` has compared it with that."""
+        if self.format == 1:
+            return commitments.first_format(output.salt, data) == self.digest
+        return record.of_output(uid, output) == self.digest
+
+
 IN_THE_WAY = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 """Errors that a person must fix at one file, while the disk itself is fine."""
 
@@ -126,7 +140,7 @@ class RecordedItem:
         payload: bytes | None = None, whole: bool = False,
     ) -> None:  # fmt: skip
         self._store, self._batch = store, batch
-        self.n, self.key, self.salt, self.place, self.fence = item.n, item.key, item.salt, item.place, fence
+        self.n, self.key, self.place, self.fence = item.n, item.key, item.place, fence
         self.outputs = {output.stage: output for output in outputs}
         self._payload = payload
         self._whole = whole
@@ -135,7 +149,7 @@ class RecordedItem:
     @classmethod
     def of(cls, item: StoredItem, outputs: Iterable[Output], *, fence: int = 0) -> "RecordedItem":
         """Return an item with its whole record loaded."""
-        held = Item(item.n, item.key, item.salt, b"", item.place, False)
+        held = Item(item.n, item.key, b"", item.place, False, revision=item.revision)
         return cls(None, BatchId(0), held, fence, outputs=outputs, payload=item.payload, whole=True)
 
     def output(self, stage: int) -> Output | None:
@@ -159,12 +173,14 @@ class OutputInspector:
     recovery. Without the stages of a pipeline it uses the stored definition of the batch, and cannot ask verifiers."""
 
     def __init__(
-        self, stages: Sequence[Stage] = (), *, batch: str, pipeline: str = "", names: Sequence[str] = (),
+        self, stages: Sequence[Stage] = (), *, batch: str, uid: bytes, pipeline: str = "", names: Sequence[str] = (),
         sinks: Mapping[int, Sink] | None = None, publishes: bool = True, knows_inputs: bool = True,
     ) -> None:  # fmt: skip
         self.stages = stages
         self.pipeline = pipeline
         self.batch = batch
+        self.uid = uid
+        """The uid of the batch, which the digests of its outputs name."""
         self.publishes = publishes
         """True if outputs that were never published get their final names during the check."""
         self._knows_inputs = knows_inputs
@@ -184,7 +200,9 @@ class OutputInspector:
             seen.append(self.inspect(past, stage, Depth.QUICK, asks=True))
         return decide(seen)
 
-    def look_over(self, past: RecordedItem, *, full: bool, digests: Mapping[tuple[int, int], bytes]) -> Decision:
+    def look_over(
+        self, past: RecordedItem, *, full: bool, digests: Mapping[tuple[int, int], RecordedDigest]
+    ) -> Decision:
         """Check every recorded output of an item; `full` reads all bytes and asks verifiers, `digests` are the
         journal's."""
         depth = Depth.VERIFIED if full else Depth.QUICK
@@ -202,7 +220,7 @@ class OutputInspector:
         return [self._fails(stage, "it was never recorded") for stage in below]
 
     def inspect(
-        self, past: RecordedItem, stage: int, depth: Depth, *, digest: bytes | None = None, asks: bool = False
+        self, past: RecordedItem, stage: int, depth: Depth, *, digest: RecordedDigest | None = None, asks: bool = False
     ) -> Inspection:
         """Check one output. `digest` is the journal's; with `asks`, its verifier is asked."""
         output = past.output(stage)
@@ -236,11 +254,12 @@ class OutputInspector:
         return self._reader.read(output)
 
     def content(
-        self, past: RecordedItem, stage: int, data: bytes, depth: Depth, digest: bytes | None = None
+        self, past: RecordedItem, stage: int, data: bytes, depth: Depth, digest: RecordedDigest | None = None
     ) -> Inspection | None:
         """Return the flaw in the bytes of an output, or None. Raises `Invalid` if they do not fit what the stage
         returns."""
-        if digest is not None and canonical.digest(past.salt, data) != digest:
+        output = past.output(stage)
+        if digest is not None and (output is None or not digest.proves(self.uid, output, data)):
             return self._fails(stage, OTHER)
         return self._asked(past, stage, data) if depth is Depth.VERIFIED else None
 
@@ -320,7 +339,7 @@ class OutputInspector:
     def _context(self, past: RecordedItem, stage: int, data: bytes) -> Context:
         place = ItemState(stage=stage, epoch=past.place.epoch, rewinds=past.place.rewinds)
         return Context(
-            item=Item(past.n, past.key, past.salt, data, place, True), batch=self.batch, pipeline=self.pipeline,
+            item=Item(past.n, past.key, data, place, True), batch=self.batch, pipeline=self.pipeline,
             stage=self.stages[stage].name, fence=past.fence, timeout=None, stopping=lambda: False, metrics=None,
         )  # fmt: skip
 

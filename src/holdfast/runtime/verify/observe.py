@@ -8,7 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import PurePath
 
-from holdfast.core import canonical, journal
+from holdfast.core import journal
+from holdfast.core.commitments import DIGEST_BYTES
 from holdfast.core.course import stage_names
 from holdfast.core.limits import LOAD_BYTES, NAMES_HELD
 from holdfast.core.model import Batch, Chunk, Output, State, StoredItem
@@ -20,28 +21,29 @@ from holdfast.runtime.sinks import files, names
 from holdfast.runtime.sinks.base import Evidence, Provenance, Sink
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify import ownership
-from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem, sinks_of
+from holdfast.runtime.verify.inspector import OutputInspector, RecordedDigest, RecordedItem, sinks_of
 from holdfast.stores.base import Store, each_output
 
-Digests = dict[tuple[int, int], bytes]
-"""(item, stage) -> digest over salt and output."""
+Digests = dict[tuple[int, int], RecordedDigest]
+"""(item, stage) -> digest of the output, with the format of the entry that recorded it."""
 
 
 def recorded_digests(store: Store, chunks: Sequence[Chunk], chunk: Chunk) -> Digests:
     """Return the newest digest of every output, made by a stage or given by a person. The chains of the chunks from
     which this one was cut are read as well."""
     found: Digests = {}
-    size = canonical.DIGEST_BYTES
-    for entry in forward_of(store, chunks, chunk.lo):
-        body = entry.body
+    size = DIGEST_BYTES
+    for entry in () if chunk.is_ended else forward_of(store, chunks, chunk.lo):
+        body, form = entry.body, entry.header.format
         if isinstance(body, journal.Checkpointed):
             for group in body.advanced:
                 for index, n in enumerate(group.items):
                     if chunk.lo <= n < chunk.hi:
-                        found[n, group.stage] = group.digests[index * size : index * size + size]
+                        digest = group.digests[index * size : index * size + size]
+                        found[n, group.stage] = RecordedDigest(form, digest)
         elif isinstance(body, journal.Acted):
             given = [moved for moved in body.items if moved.output_digest]
-            found |= {(moved.n, moved.stage_after - 1): moved.output_digest for moved in given}
+            found |= {(moved.n, moved.stage_after - 1): RecordedDigest(form, moved.output_digest) for moved in given}
     return found
 
 
@@ -78,7 +80,7 @@ class Observer:
 
     @cached_property
     def _inspector(self) -> OutputInspector:
-        return OutputInspector(batch=self._batch.name, names=self._names, sinks=self._sinks)
+        return OutputInspector(batch=self._batch.name, uid=self._batch.uid, names=self._names, sinks=self._sinks)
 
     def findings(self) -> Iterator[Finding]:
         """Yield the flaws of recorded outputs, in the order of the items."""

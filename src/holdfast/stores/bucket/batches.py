@@ -5,14 +5,15 @@ before the batch is sealed first removes the id from the batch, so that the seal
 that the batch does not have is ignored: that seal was abandoned or lifted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core import journal
+from holdfast.core import journal, record
+from holdfast.core.commitments import INDEX_KEY_BYTES, UID_BYTES, Draw
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.limits import BATCHES
-from holdfast.core.model import Batch, BatchId, Entry
+from holdfast.core.model import Batch, BatchId, Chunk, Entry
 from holdfast.stores import faults
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced
@@ -20,6 +21,8 @@ from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Root
 from holdfast.stores.bucket.items import Chains
 
 replace = msgspec.structs.replace
+FORMATTED = "formatted"
+"""The kind of the entry at which format 2 of the journal begins."""
 TURNS = 50
 """How often a decision is repeated because other processes were first, before an error is raised."""
 
@@ -27,8 +30,8 @@ TURNS = 50
 class BatchDocuments:
     """The batches of a store, by number and by name."""
 
-    def __init__(self, documents: DocumentStore, chains: Chains, clock: Callable[[], float]) -> None:
-        self._documents, self._chains, self._clock = documents, chains, clock
+    def __init__(self, documents: DocumentStore, chains: Chains, clock: Callable[[], float], draw: Draw) -> None:
+        self._documents, self._chains, self._clock, self._draw = documents, chains, clock, draw
 
     def find(self, batch: BatchId) -> HeldDocument[BatchDocument] | None:
         """Return a batch, or None if it never existed: a missing document raises an error."""
@@ -49,19 +52,20 @@ class BatchDocuments:
 
     def make(self, name: str, pipeline: str, definition: bytes, actor: str) -> Batch:
         """Write the document of the batch first, under an unused number; then its name in the root."""
-        body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
+        body = journal.Opened(name=name, pipeline=pipeline, definition=definition)
         for _ in range(TURNS):
             root = self._documents.need(Root, names.ROOT)
             taken = next((number for number, known in root.document.names if known == name), None)
             if taken is not None:
                 return self.number(taken)
-            made = self._reserve(root.document.next, name, pipeline, definition, body, actor)
+            made = self._reserve(root.document.next, body, actor)
             listed = [*root.document.names, (int(made.id), name)]
+            key = root.document.index_key or self._draw(INDEX_KEY_BYTES)
             faults.reach("open_batch.written")
             try:
                 self._documents.swap(
                     root,
-                    replace(root.document, names=listed, next=made.id + 1),
+                    replace(root.document, names=listed, next=made.id + 1, index_key=key),
                     lambda later, made=made: (made.id, name) in later.names,  # type: ignore[misc]
                 )
             except Raced:
@@ -70,12 +74,13 @@ class BatchDocuments:
             return made
         raise self.crowded(name)
 
-    def _reserve(self, number: int, name: str, pipeline: str, definition: bytes, body: bytes, actor: str) -> Batch:
+    def _reserve(self, number: int, body: journal.Opened, actor: str) -> Batch:
         """Create the batch under the first free number, skipping those left behind by a lost race or a crash."""
         while number < BATCHES:
-            batch = Batch(id=BatchId(number), name=name, pipeline=pipeline, definition=definition,
-                          opened_at=self._clock(), admitted=0, head=journal.GENESIS)  # fmt: skip
-            entry = journal.link_batch(batch, "opened", body, actor, batch.opened_at)
+            batch = Batch(id=BatchId(number), uid=self._draw(UID_BYTES), name=body.name, pipeline=body.pipeline,
+                          definition=body.definition, opened_at=self._clock(), admitted=0,
+                          head=journal.GENESIS)  # fmt: skip
+            entry = record.link_batch(batch, "opened", body, actor, batch.opened_at, self._draw)
             batch = replace(batch, seq=entry.seq, head=entry.hash)
             self._chains.write(batch.id, 0, journal.GENESIS, entry)
             if self._documents.create(names.batch(batch.id), BatchDocument(batch=batch)) is not None:
@@ -101,6 +106,25 @@ class BatchDocuments:
         written = self._documents.swap(held, linked, landed)
         faults.reach(f"{point}.after")
         return written
+
+    def with_uid(
+        self, held: HeldDocument[BatchDocument], chunks: Callable[[HeldDocument[BatchDocument]], Sequence[Chunk]]
+    ) -> HeldDocument[BatchDocument]:
+        """Return a batch with its uid. One of an earlier format gets it before anything else is written to it, with the
+        entry at which format 2 of the journal begins; `chunks` reads its chunks."""
+        for _ in range(TURNS):
+            batch = held.document.batch
+            if batch.uid:
+                return held
+            told = sorted((int(chunk.id), chunk.number) for chunk in chunks(held))
+            named = replace(batch, uid=self._draw(UID_BYTES))
+            body = journal.Formatted(batch=batch.id, chunks=told)
+            entry = record.link_batch(named, FORMATTED, body, "", self._clock(), self._draw)
+            try:
+                return self.write(held, replace(held.document, batch=named), entry, faults.NOTE)
+            except Raced:
+                held = self.known(batch.id)
+        raise self.crowded(f"batch {held.document.batch.id}")
 
     def is_sealed(self, held: HeldDocument[ChunkDocument]) -> bool:
         """Return whether a chunk that has the id of a seal is sealed. An unfinished seal is stopped: the id is removed

@@ -56,13 +56,13 @@ class ChunkCache:
         monotonic: Callable[[], float],
         readers: int,
         is_dead: Callable[[str], bool],
-        with_kind: Callable[[ChunkDocument], ChunkDocument],
+        upgraded: Callable[[ChunkDocument], ChunkDocument],
     ) -> None:
         self._documents = documents
         self._monotonic = monotonic
         self._readers = readers
         self._is_dead = is_dead
-        self._with_kind = with_kind
+        self._upgraded = upgraded
         self._seen: dict[tuple[BatchId, int], SeenChunk] = {}
         self._whole: OrderedDict[tuple[BatchId, int], HeldDocument[ChunkDocument]] = OrderedDict()
         self._highest: dict[BatchId, int] = {}
@@ -85,7 +85,7 @@ class ChunkCache:
             if found is None:
                 return None
             if found.document.format < FORMAT:
-                found = HeldDocument(found.name, self._with_kind(found.document), found.mark)
+                found = HeldDocument(found.name, self._upgraded(found.document), found.mark)
             if before is None or found.document.revision >= before.revision:
                 self.saw(found)
                 return found
@@ -125,7 +125,8 @@ class ChunkCache:
 
     def sweep(self, held: HeldDocument[BatchDocument], lo: int = 0, hi: int | None = None) -> list[SeenChunk]:
         """Return every chunk with some of these items, in order: found from the groups of the batch through the chunks
-        that were cut off. Chunks of lost races are listed as well, but nothing refers to them."""
+        that were cut off. Chunks whose chains have ended have no items, so they are returned only if all are requested.
+        Chunks of lost races are listed as well, but nothing refers to them."""
         batch = held.document.batch.id
         groups = [group for group in held.document.groups if group.hi > lo and (hi is None or group.lo < hi)]
         if not groups:
@@ -139,16 +140,19 @@ class ChunkCache:
             seen = self._newest(batch, waiting.pop()) if is_near else self._one(batch, waiting.pop())
             found.append(seen)
             waiting += seen.children
-        within = [seen for seen in found if seen.chunk.hi > lo and (hi is None or seen.chunk.lo < hi)]
-        return sorted(within, key=lambda seen: seen.chunk.lo)
+        if lo > 0 or hi is not None:
+            found = [seen for seen in found if not seen.chunk.is_ended and _overlaps(seen.chunk, lo, hi)]
+        return sorted(found, key=lambda seen: (seen.chunk.lo, seen.chunk.hi, seen.chunk.id))
 
     def covering(self, held: HeldDocument[BatchDocument], lo: int, hi: int | None) -> Iterator[ChunkDocument]:
         """Yield the documents of the chunks that have some of these items, in order."""
         for each in self.sweep(held, lo, hi):
-            yield from self._unfolded(held, each)
+            if not each.chunk.is_ended:
+                yield from self._unfolded(held, each)
 
     def _unfolded(self, held: HeldDocument[BatchDocument], seen: SeenChunk) -> Iterator[ChunkDocument]:
-        """Yield the document of a chunk and, if it was cut since it was seen, those of the chunks that were cut off."""
+        """Yield the document of a chunk and, if it was cut or ended since it was seen, those of the chunks that have
+        its other items."""
         document = self.document(seen).document
         yield document
         if document.chunk.hi < seen.chunk.hi:
@@ -179,7 +183,10 @@ class ChunkCache:
         return known
 
     def mark(self, seen: SeenChunk, word: str) -> Chunk:
-        """Write the id of a seal into a chunk. Raise Raced if it has changed since it was seen."""
+        """Write the id of a seal into a chunk. Raise Raced if it has changed since it was seen. A chunk whose chain has
+        ended takes no writes anyway."""
+        if seen.chunk.is_ended:
+            return seen.chunk
         held = self.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
@@ -270,7 +277,11 @@ class ChunkCache:
         return None if seen is None else seen.etag
 
     def _newest(self, batch: BatchId, number: int) -> SeenChunk:
-        """Return the current state of a chunk, with one read."""
+        """Return the current state of a chunk, with one read; one whose chain has ended does not change any more."""
+        with self._lock:
+            seen = self._seen.get((batch, number))
+        if seen is not None and seen.chunk.is_ended:
+            return seen
         self._known_to_be_there(batch, number)
         with self._lock:
             return self._seen[batch, number]
@@ -286,6 +297,10 @@ class ChunkCache:
         if seen is None:
             seen = self._newest(batch, number)
         return seen
+
+
+def _overlaps(chunk: Chunk, lo: int, hi: int | None) -> bool:
+    return chunk.hi > lo and (hi is None or chunk.lo < hi)
 
 
 def chunk_with(seen: Sequence[SeenChunk], n: ItemNo, batch: Batch) -> SeenChunk:

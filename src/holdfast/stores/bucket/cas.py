@@ -20,7 +20,9 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.core.commitments import INDEX_KEY_BYTES, Draw, KeyIndex
 from holdfast.core.errors import CommitUnknown, Damaged, StoreUnavailable, StoreUnusable
+from holdfast.stores.base import random_bytes
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.documents import FORMAT, Document, Root, decode, encode
 from holdfast.stores.buckets.base import Away, Bucket, ListedObject, ObjectMark, WriteLost, WriteUnknown
@@ -196,14 +198,14 @@ LEAP = 1 << 40
 ROOT_TURNS = 8
 
 
-def open_root(documents: DocumentStore) -> HeldDocument[Root]:
+def open_root(documents: DocumentStore, draw: Draw = random_bytes) -> HeldDocument[Root]:
     """Return the root; create it if it is missing. A store that was copied from elsewhere begins a new epoch: the
     fences of its chunks could otherwise be granted twice."""
     for _ in range(ROOT_TURNS):
         held = documents.read(Root, names.ROOT)
         if held is None:
             probe(documents.bucket)
-            held = documents.create(names.ROOT, Root(url=documents.bucket.url))
+            held = documents.create(names.ROOT, Root(url=documents.bucket.url, index_key=draw(INDEX_KEY_BYTES)))
         if held is None:
             continue
         if held.document.url == documents.bucket.url:
@@ -215,6 +217,31 @@ def open_root(documents: DocumentStore) -> HeldDocument[Root]:
         except Raced:
             continue
     raise StoreUnavailable(f"{documents.bucket.url}: other processes keep changing it; try again later")
+
+
+class StoreIndex:
+    """The index of a store, whose key is in the root. A store of an earlier format gets its key with the first write
+    that needs it; before that there are no marks to compare with."""
+
+    def __init__(self, documents: DocumentStore, key: bytes, draw: Draw) -> None:
+        self._documents, self._draw = documents, draw
+        self._index = KeyIndex(key) if key else None
+
+    def __call__(self) -> KeyIndex:
+        """Return the index; give the store its key first, if it has none."""
+        for _ in range(ROOT_TURNS):
+            if self._index is not None:
+                return self._index
+            held = self._documents.need(Root, names.ROOT)
+            if not held.document.index_key:
+                made = msgspec.structs.replace(held.document, index_key=self._draw(INDEX_KEY_BYTES))
+                try:
+                    held = self._documents.swap(held, made)
+                except Raced:
+                    continue
+            self._index = KeyIndex(held.document.index_key)
+            return self._index
+        raise StoreUnavailable(f"{self._documents.bucket.url}: other processes keep changing it; try again later")
 
 
 def is_store_there(bucket: Bucket) -> bool:

@@ -5,25 +5,28 @@ Three kinds are replaced by compare-and-swap, and have a revision that only grow
 and the epoch of the store: the root (names of batches), a batch (its chain, its groups of items), and a chunk (lease,
 fence, totals, places of its items). Objects that are written once and never change (items, outputs, entries) have no
 revision.
+
+Payloads, outputs and accumulators are stored as frames: a salt, then the content. Before format 3, everything of an
+item had the salt of the item, which its group stores: `upgraded` and the readers in `items` put it in front.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.core import acts, canonical, journal, lease, settle
+from holdfast.core import acts, canonical, journal, lease, record, settle
+from holdfast.core.commitments import Draw, KeyIndex, unframe
 from holdfast.core.course import Amendment
 from holdfast.core.errors import Damaged, NotOurs, SchemaTooNew
-from holdfast.core.journal import pack, unpack
+from holdfast.core.journal import Ingested, pack, unpack
 from holdfast.core.model import (
     Batch,
     Checkpoint,
     Chunk,
     ClaimRequest,
     Commit,
-    Counts,
     Entry,
     ItemNo,
     ItemState,
@@ -34,10 +37,12 @@ from holdfast.core.model import (
     Output,
     State,
 )
+from holdfast.core.states import on_plain_way
 from holdfast.stores.bucket import names
 
-FORMAT = 2
-"""Since format 2, documents of chunks store the kind of their items: see `with_kind`."""
+FORMAT = 3
+"""Since format 2, documents of chunks store the kind of their items: see `with_kind`. Since format 3, batches have a
+uid and chunks a window of stages, content is stored in frames, and all revisions of a payload are listed."""
 REF = "Q"
 """A column of references to outputs, 0 for none."""
 SEQ_BITS = 32
@@ -64,6 +69,8 @@ class Root(Document, frozen=True, kw_only=True):
     """The location of the store: a copy elsewhere begins a new epoch."""
     next: int = 1
     names: list[tuple[int, str]] = []
+    index_key: bytes = b""
+    """The key of all marks in the store; empty until the first write to a store of an earlier format."""
 
 
 class ItemGroup(msgspec.Struct, frozen=True, array_like=True):
@@ -86,7 +93,7 @@ class BatchDocument(Document, frozen=True, kw_only=True):
     renewed: bool = False
     """True if an item may have come again with a different payload, which its chunk stores."""
     noted: list[bytes] = []
-    """Digests of entries that are noted only once."""
+    """Marks of entries that are noted only once; digests of all notes, if an earlier version wrote them."""
 
 
 class PlaceRow(msgspec.Struct, frozen=True, array_like=True):
@@ -113,10 +120,13 @@ PLACE_FIELDS = tuple(name for name in PlaceRow.__struct_fields__ if name != "sin
 
 
 class Renewal(msgspec.Struct, frozen=True, array_like=True):
-    """A reference to the payload that replaced the first one."""
+    """A reference to a payload that came later."""
 
     ref: int
     digest: bytes
+    """Its mark; SHA-256 of it, if an earlier version wrote it."""
+    number: int = 0
+    """The number of the revision; 0 if an earlier version wrote it in place of the first payload."""
 
 
 class StoredReach(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +136,7 @@ class StoredReach(msgspec.Struct, frozen=True, array_like=True):
     cursor: bytes
     at: float
     acc: bytes | None = None
+    """The frame of a small one."""
     ref: int = 0
     name: str = ""
     """The name of that entry: it is read without searching the chain, however long that is."""
@@ -141,13 +152,15 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
     beat: int = 0
     """Grows with every write of an owner and with no other: acts and seals do not prove that it is alive."""
     children: list[int] = []
-    """The chunks that were cut off: a child exists once it is listed here."""
+    """The chunks that were cut off, and the successor once the chain has ended: a child exists once it is listed
+    here."""
     seal: str = ""
     places: dict[int, PlaceRow] = {}
     """Places of items that left the plain way."""
     outputs: dict[int, bytes] = {}
     """By stage, a reference for each item."""
-    renewed: dict[int, Renewal] = {}
+    renewed: dict[int, list[Renewal]] = {}
+    """Every revision of a payload after the first, oldest first: the newest counts."""
     checkpoints: dict[int, StoredReach] = {}
 
     def refs(self, stage: int) -> list[int]:
@@ -155,23 +168,38 @@ class ChunkDocument(Document, frozen=True, kw_only=True):
         column = self.outputs.get(stage)
         return list(unpack(REF, column)) if column else [0] * self.chunk.size
 
-    def place(self, n: int, columns: dict[int, list[int]], stages: int) -> ItemState:
+    def place(self, n: int, columns: dict[int, list[int]]) -> ItemState:
         """Return the stored place, or the one that follows from the outputs."""
         row = self.places.get(n)
         if row is not None:
             return place_of(row)
-        at = n - self.chunk.lo
-        stage = next((s for s in range(stages) if s not in columns or not columns[s][at]), stages)
-        return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+        at, end = n - self.chunk.lo, self.chunk.end
+        stages = range(self.chunk.first, end)
+        return on_plain_way(next((s for s in stages if s not in columns or not columns[s][at]), end), end)
 
-    def places_between(self, stages: int, lo: int, hi: int | None) -> Iterator[tuple[int, ItemState]]:
+    def places_between(self, lo: int, hi: int | None) -> Iterator[tuple[int, ItemState]]:
         """Yield the places of the items with numbers from `lo` up to `hi`."""
         columns = self.columns()
-        return ((n, self.place(n, columns, stages)) for n in within(self.chunk, lo, hi))
+        return ((n, self.place(n, columns)) for n in within(self.chunk, lo, hi))
+
+    def newest(self, n: int) -> int:
+        """Return the number of the newest revision of a payload."""
+        return self.renewed[n][-1].number if n in self.renewed else 0
 
     def columns(self) -> dict[int, list[int]]:
         """Return all references, by stage."""
         return {stage: self.refs(stage) for stage in self.outputs}
+
+
+class FirstChunkDocument(ChunkDocument, frozen=True, kw_only=True):
+    """The same before format 3, when a payload that came later replaced the one before."""
+
+    renewed: dict[int, Renewal] = {}  # type: ignore[assignment]
+
+    def listed(self) -> ChunkDocument:
+        """Return the document with lists of revisions."""
+        fields = {name: getattr(self, name) for name in ChunkDocument.__struct_fields__}
+        return ChunkDocument(**{**fields, "renewed": {n: [each] for n, each in self.renewed.items()}})
 
 
 class Keys(msgspec.Struct, frozen=True, array_like=True):
@@ -179,25 +207,42 @@ class Keys(msgspec.Struct, frozen=True, array_like=True):
 
     keys: list[str | int]
     salts: list[bytes]
+    """Empty since format 3: salts are in front of the payloads."""
     sizes: list[int]
+    """The size of each payload with its salt; in a group that has salts, without it."""
     digests: bytes
-    """SHA-256 of each payload."""
+    """A mark of each payload, all of the same size; SHA-256 in a group that has salts."""
+    raws: dict[int, bytes] = {}
+    """Index -> salt of the commitment to the item as its source gave it."""
+    parents: dict[int, int] = {}
+    """Index -> number of the item that it was made of."""
+
+
+class Payload(NamedTuple):
+    """One revision of a payload."""
+
+    salt: bytes
+    data: bytes
+    raw_salt: bytes = b""
 
 
 class Data(msgspec.Struct, frozen=True, array_like=True):
     """The part of a commit or an act that is not stored in the document."""
 
     outputs: dict[tuple[int, int], Output] = {}
-    """By item and stage."""
+    """By item and stage; without salts, if an earlier version wrote them."""
     accs: dict[int, bytes] = {}
-    renewed: dict[int, tuple[bytes, bytes]] = {}
-    """Item -> (salt, payload)."""
+    """Frames."""
+    renewed: dict[int, Payload] = {}
+    is_framed: bool = True
+    """False if an earlier version wrote it: then accumulators have no salt in front."""
 
 
 D = TypeVar("D", bound=Document)
 _json = msgspec.json.Encoder()
 _kinds = {"root": Root, "batch": BatchDocument, "chunk": ChunkDocument}
 _decoders: dict[str, Any] = {name: msgspec.json.Decoder(kind) for name, kind in _kinds.items()}
+_decode_first_chunk = msgspec.json.Decoder(FirstChunkDocument).decode
 _about = msgspec.json.Decoder(Document)
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_keys = msgspec.msgpack.Decoder(Keys).decode
@@ -224,6 +269,8 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     if about.holdfast != wanted:
         raise Damaged(f"{where} is a document of the kind {about.holdfast!r}, not {wanted!r}: restore it from a backup")
     try:
+        if kind is ChunkDocument and about.format < FORMAT:
+            return _decode_first_chunk(data).listed()  # type: ignore[return-value]
         found: D = _decoders[wanted].decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise Damaged(f"{where} does not contain what was written ({error}): restore it from a backup") from None
@@ -242,17 +289,31 @@ def decode_keys(data: bytes, where: str) -> Keys:
 
 
 def encode_data(data: Data) -> bytes:
-    rows = [(o.n, o.stage, o.epoch, o.data, o.file) for o in data.outputs.values()]
-    return _pack([rows, data.accs, data.renewed])
+    rows = [(o.n, o.stage, o.epoch, _framed(o.salt, o.data), _framed(o.salt, o.file)) for o in data.outputs.values()]
+    renewed = {n: (salt + payload, raw_salt) for n, (salt, payload, raw_salt) in data.renewed.items()}
+    return _pack([rows, data.accs, renewed, FORMAT])
+
+
+def _framed(salt: bytes, content: bytes | None) -> bytes | None:
+    return None if content is None else salt + content
 
 
 def decode_data(data: bytes, where: str) -> Data:
     try:
-        rows, accs, renewed = _unpack_data(data)
-        outputs = {(row[0], row[1]): Output(*row) for row in rows}
-        return Data(outputs, accs, {n: (salt, payload) for n, (salt, payload) in renewed.items()})
+        rows, accs, renewed, *formats = _unpack_data(data)
+        if not formats:
+            first = {(row[0], row[1]): Output(*row) for row in rows}
+            return Data(first, accs, {n: Payload(*each) for n, each in renewed.items()}, is_framed=False)
+        outputs = {(row[0], row[1]): _output_of(*row) for row in rows}
+        return Data(outputs, accs, {n: Payload(*unframe(frame), raw) for n, (frame, raw) in renewed.items()})
     except (msgspec.DecodeError, TypeError, ValueError) as error:
         raise Damaged(f"{where} does not contain what was written ({error}): restore it from a backup") from None
+
+
+def _output_of(n: int, stage: int, epoch: int, data: bytes | None, file: bytes | None) -> Output:
+    salt, made = (b"", None) if data is None else unframe(data)
+    file_salt, kept = (b"", None) if file is None else unframe(file)
+    return Output(ItemNo(n), stage, epoch, made, kept, salt or file_salt)
 
 
 def place_of(row: PlaceRow) -> ItemState:
@@ -278,20 +339,37 @@ def within(chunk: Chunk, lo: int, hi: int | None) -> range:
     return range(max(lo, chunk.lo), chunk.hi if hi is None else min(hi, chunk.hi))
 
 
-def amended(document: BatchDocument, change: Amendment) -> BatchDocument:
-    """Return a batch after an amendment; its chain is not linked yet. Lifting a seal removes its id."""
-    digest = digest_of(change.kind, change.body)
+def amended(document: BatchDocument, change: Amendment, marks: Sequence[bytes] = ()) -> BatchDocument:
+    """Return a batch after an amendment; its chain is not linked yet. Lifting a seal removes its id. `marks`: that of
+    a note that is written only once."""
     return msgspec.structs.replace(
         document,
         batch=change.batch,
         seal=document.seal if change.batch.sealed_at == document.batch.sealed_at else "",
-        noted=document.noted if digest in document.noted else [*document.noted, digest],
+        noted=[*document.noted, *marks],
     )
 
 
-def digest_of(kind: str, body: bytes) -> bytes:
-    """Return the digest by which a batch remembers that an entry is in its chain."""
-    return hashlib.sha256(kind.encode() + b"\0" + body).digest()[:16]
+def mark_of(index: KeyIndex, kind: str, body: journal.Body) -> bytes:
+    """Return the mark by which a batch remembers that a note was written."""
+    return index.mark(f"note {kind}", journal.encode_content(body))
+
+
+def digest_of(kind: str, body: journal.Body) -> bytes:
+    """Return the digest by which a batch remembered the same before format 3."""
+    return hashlib.sha256(kind.encode() + b"\0" + journal.encode_content(body)).digest()[:16]
+
+
+DIGEST = 32
+PAYLOAD = "payload"
+"""The label of the marks of payloads."""
+
+
+def is_same(digest: bytes, payload: bytes, index: Callable[[], KeyIndex]) -> bool:
+    """Return whether a payload is the one of a stored mark, or of a digest that an earlier version stored."""
+    if len(digest) == DIGEST:
+        return digest == hashlib.sha256(payload).digest()
+    return digest == index().mark(PAYLOAD, payload)
 
 
 replace = msgspec.structs.replace
@@ -308,19 +386,13 @@ class CutDocument(msgspec.Struct, frozen=True, kw_only=True):
     child: ChunkDocument | None
 
 
-def new_chunk(batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, number: int, epoch: int, ended: bool, actor: str,
-              now: float) -> tuple[ChunkDocument, Entry]:  # fmt: skip
+def new_chunk(batch: Batch, fresh: Sequence[NewItem], body: Ingested, *, epoch: int, actor: str, now: float,
+              draw: Draw) -> tuple[ChunkDocument, Entry]:  # fmt: skip
     """Return the document of a chunk of new items, and the entry of its batch at which its chain begins."""
-    lo, identity = batch.admitted, names.chunk_id(batch.id, number)
-    dead = {n: item.place for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD}
-    body = journal.Ingested(
-        lo=lo, hi=lo + len(fresh), digests=b"".join([item.digest for item in fresh]), chunk=identity, ended=ended,
-        invalid=[(n, place.code) for n, place in dead.items()], kind=kind,
-    )  # fmt: skip
-    entry = journal.link_batch(batch, "ingested", journal.encode_body(body), actor, now)
-    chunk = Chunk(id=identity, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(lo + len(fresh)), fence=epoch, head=entry.hash,
-                  counts=Counts(dead=len(dead)), touched_at=now, kind=kind)  # fmt: skip
-    return ChunkDocument(chunk=chunk, places={n: row_of(place) for n, place in dead.items()}), entry
+    entry = record.link_batch(batch, "ingested", body, actor, now, draw)
+    identity = names.chunk_id(batch.id, body.chunk)
+    chunk = record.chunk_of_items(body, batch, entry, id_=identity, fence=epoch, now=now)
+    return ChunkDocument(chunk=chunk, places={n: row_of(fresh[n - body.lo].place) for n, _ in body.invalid}), entry
 
 
 ROW = "row "
@@ -342,20 +414,35 @@ def with_kind(document: ChunkDocument, key: Key | None) -> ChunkDocument:
     return replace(document, chunk=replace(chunk, kind=Kind.ROWS if is_row else Kind.PARTITIONS))
 
 
-def places_of(document: ChunkDocument, stages: int) -> dict[int, ItemState]:
-    columns = document.columns()
-    return {n: document.place(n, columns, stages) for n in range(document.chunk.lo, document.chunk.hi)}
+def upgraded(document: ChunkDocument, stages: int, salt_of: Callable[[int], bytes]) -> ChunkDocument:
+    """Return the document of a chunk that was written before format 3 as it is written now: `stages` is their number in
+    its batch, and `salt_of` returns the salt of an item."""
+    chunk = document.chunk
+    return replace(
+        document,
+        format=FORMAT,
+        chunk=replace(chunk, number=names.number_of(chunk.id), first=0, end=stages),
+        checkpoints={
+            n: at if at.acc is None else replace(at, acc=salt_of(n) + at.acc) for n, at in document.checkpoints.items()
+        },
+    )
+
+
+def places_of(document: ChunkDocument) -> dict[int, ItemState]:
+    return dict(document.places_between(document.chunk.lo, document.chunk.hi))
 
 
 def grant(
-    document: ChunkDocument, want: ClaimRequest, *, now: float, stages: int, floor: int, child: int
+    document: ChunkDocument, want: ClaimRequest, grant_id: bytes, *, now: float, floor: int, child: int
 ) -> CutDocument:
     """Return a chunk under a new fence, cut to the request; `child` is the number of the chunk that is cut off."""
     chunk = document.chunk
     given = lease.grant(
-        chunk, want, now=now, floor=floor, child_id=names.chunk_id(chunk.batch, child),
-        states=lambda: [place.state for place in places_of(document, stages).values()],
+        chunk, want, grant_id, now=now, floor=floor,
+        states=lambda: [place.state for place in places_of(document).values()],
     )  # fmt: skip
+    if given.child is not None:
+        given = given.with_child(names.chunk_id(chunk.batch, child), child)
     tail = _part(document, given.child) if given.child is not None else None
     granted = replace(
         _part(document, given.chunk),
@@ -364,6 +451,15 @@ def grant(
         children=[*document.children, child] if tail is not None else document.children,
     )
     return CutDocument(given=given, granted=granted, child=tail)
+
+
+def continued(document: ChunkDocument, rolled: record.Rollover) -> tuple[ChunkDocument, ChunkDocument]:
+    """Return a chunk whose chain has ended, and its successor. Nobody owns the successor, and it carries the blame of
+    the chunk, as a chunk that is cut off does: the process that writes both may die before it grants it."""
+    blame = lease.blamed(document.chunk)
+    free = replace(rolled.successor, owner=None, expires=0.0, reserved=0, blame=blame, progressed=not blame)
+    ended = replace(_part(document, rolled.ended), children=[*document.children, rolled.successor.number])
+    return ended, _part(document, free)
 
 
 def snapshots(document: ChunkDocument) -> list[journal.Snapshot]:
@@ -397,7 +493,7 @@ def renewed(document: ChunkDocument, expires: float, seconds: float) -> ChunkDoc
 
 
 def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocument:
-    """Return a chunk after a commit that its guard lets through; its chain is not linked yet."""
+    """Return a chunk after a commit that its guard lets through, with its salts; its chain is not linked yet."""
     chunk = document.chunk
     advanced = settle.advanced(chunk, commit, now)
     term = min(advanced.expires - now, max(document.term, commit.extend))  # a clock set back extends no lease
@@ -415,7 +511,8 @@ def committed(document: ChunkDocument, commit: Commit, now: float) -> ChunkDocum
 
 
 def acted(document: ChunkDocument, effect: acts.Effect, now: float) -> ChunkDocument:
-    """Return a chunk after an act; its chain is not linked yet."""
+    """Return a chunk after an act, with its salts; its chain is not linked yet, and new payloads are added by
+    `revised`."""
     chunk, ref = document.chunk, _ref(document.chunk)
     touched_at = now if effect.revived else chunk.touched_at
     after = replace(chunk, counts=chunk.counts.plus(effect.delta), touched_at=touched_at, due=0.0)
@@ -435,24 +532,50 @@ def acted(document: ChunkDocument, effect: acts.Effect, now: float) -> ChunkDocu
             **document.checkpoints,
             **_reached([c.checkpoint for c in changes if c.checkpoint is not None], now, ref),
         },
-        renewed={
-            **document.renewed,
-            **{c.n: Renewal(ref, _sha(c.renewed.payload)) for c in changes if c.renewed},
-        },
     )
 
 
+def revised(
+    after: ChunkDocument, before: Chunk, revisions: Sequence[record.Revision], index: Callable[[], KeyIndex]
+) -> ChunkDocument:
+    """Return a chunk after an act, with the payloads that the act added; `before` is the chunk before the act."""
+    if not revisions:
+        return after
+    ref, renewed = _ref(before), dict(after.renewed)
+    for each in revisions:
+        new = Renewal(ref, index().mark(PAYLOAD, each.item.payload), each.number)
+        renewed[each.n] = [*renewed.get(each.n, []), new]
+    return replace(after, renewed=renewed)
+
+
+def salted_commit(written: record.CommitRecord) -> Commit:
+    """Return a commit whose outputs and accumulators have the salts of their commitments."""
+    commit = written.commit
+    outputs = tuple([replace(o, salt=salt) for o, salt in zip(commit.outputs, written.salts, strict=True)])
+    return replace(commit, outputs=outputs, checkpoints=tuple(written.checkpoints))
+
+
+def salted_effect(effect: acts.Effect, written: record.ActRecord) -> acts.Effect:
+    """Return the effect of an act whose accumulators have the salts of their commitments."""
+    reached = {at.n: at for at in written.checkpoints}
+    return replace(effect, changes=[replace(c, checkpoint=reached.get(c.n)) for c in effect.changes])
+
+
 def data_of_commit(commit: Commit) -> Data | None:
-    accs = {int(at.n): at.acc for at in commit.checkpoints if at.acc is not None and len(at.acc) > LARGE_ACC}
+    accs = _large(commit.checkpoints)
     return Data({(o.n, o.stage): o for o in commit.outputs}, accs) if commit.outputs or accs else None
 
 
-def data_of_act(effect: acts.Effect) -> Data | None:
-    outputs = {(int(c.output.n), c.output.stage): c.output for c in effect.changes if c.output is not None}
-    given = [c.checkpoint for c in effect.changes if c.checkpoint is not None]
-    accs = {int(at.n): at.acc for at in given if at.acc is not None and len(at.acc) > LARGE_ACC}
-    renewals = {int(c.n): (c.renewed.salt, c.renewed.payload) for c in effect.changes if c.renewed is not None}
+def data_of_act(written: record.ActRecord) -> Data | None:
+    outputs = {(int(o.n), o.stage): o for o in written.outputs}
+    renewals = {int(r.n): Payload(r.salt, r.item.payload, r.raw_salt) for r in written.revisions}
+    accs = _large(written.checkpoints)
     return Data(outputs, accs, renewals) if outputs or accs or renewals else None
+
+
+def _large(checkpoints: Iterable[Checkpoint]) -> dict[int, bytes]:
+    """Return the frames of accumulators that are not stored in the document."""
+    return {int(at.n): at.salt + at.acc for at in checkpoints if at.acc is not None and len(at.acc) > LARGE_ACC}
 
 
 def _ref(chunk: Chunk) -> int:
@@ -468,16 +591,18 @@ def _reached(checkpoints: Iterable[Checkpoint], now: float, ref: int) -> dict[in
     return {
         at.n: StoredReach(at.rows, at.cursor, now, None, ref)
         if at.acc is not None and len(at.acc) > LARGE_ACC
-        else StoredReach(at.rows, at.cursor, now, at.acc)
+        else StoredReach(at.rows, at.cursor, now, _framed(at.salt, at.acc))
         for at in checkpoints
     }
+
+
+def checkpoint_of(n: int, at: StoredReach, frame: bytes | None) -> Checkpoint:
+    """Return a stored checkpoint; `frame` has its accumulator."""
+    salt, acc = (b"", None) if frame is None else unframe(frame)
+    return Checkpoint(ItemNo(n), at.rows, at.cursor, acc, at.at, salt)
 
 
 def named(document: ChunkDocument, entry: str, accs: Iterable[int]) -> ChunkDocument:
     """Return a chunk whose large accumulators of a write refer to the name of its entry."""
     reached = {n: replace(document.checkpoints[n], name=entry) for n in accs}
     return replace(document, checkpoints={**document.checkpoints, **reached}) if reached else document
-
-
-def _sha(payload: bytes) -> bytes:
-    return hashlib.sha256(payload).digest()

@@ -7,20 +7,25 @@ document leads back to it. Objects written for a document that lost its race rem
 
 import hashlib
 import threading
+from bisect import bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast.core import journal
 from holdfast.core.canonical import key_text
+from holdfast.core.commitments import KeyIndex, unframe
+from holdfast.core.course import stage_count
 from holdfast.core.errors import Damaged
 from holdfast.core.ingest import Known
 from holdfast.core.limits import BUCKET_CHUNK_ITEMS
 from holdfast.core.model import (
     Admitted,
     BatchId,
+    Checkpoint,
     Chunk,
     Entry,
     Item,
@@ -30,30 +35,53 @@ from holdfast.core.model import (
     NewItem,
     Output,
     StoredItem,
+    TextFrame,
 )
+from holdfast.core.record import Admission
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.cache import ChunkCache
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument
 from holdfast.stores.bucket.documents import (
+    PAYLOAD,
     SEQ_BITS,
     BatchDocument,
     ChunkDocument,
     Data,
     ItemGroup,
     Keys,
+    Payload,
+    checkpoint_of,
     decode_data,
     decode_keys,
     encode_data,
     encode_keys,
+    is_same,
     is_scan,
+    upgraded,
     with_kind,
+    within,
 )
 from holdfast.stores.bucket.names import EntryName
 
+replace = msgspec.structs.replace
 KNOWN_CHAINS = 256
 """Chains whose names are remembered; the least recently used is forgotten first."""
+
+
+class PackedEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An entry as an object of the bucket. Its words are in the same object: removing some means replacing it."""
+
+    chain: int
+    seq: int
+    head: bytes
+    body: bytes
+    hash: bytes
+    texts: list[tuple[int, int, bytes | None]] = []
+    """(item, boundary, frame); objects that an earlier version wrote have none."""
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[int, int, bytes, bytes, bytes]).decode
+_decode = msgspec.msgpack.Decoder(PackedEntry).decode
 
 
 class Chains:
@@ -68,30 +96,32 @@ class Chains:
         """Write an entry, durable but not yet in the chain."""
         header = journal.decode_header(entry.head)
         name = names.entry(entry.seq, before, entry.hash, header.commit_id)
-        packed = _encode((entry.chain, entry.seq, entry.head, entry.body, entry.hash))
-        self._documents.put(names.entries(batch, number) + str(name), packed)
+        texts = [(text.n, text.boundary, text.frame) for text in entry.texts]
+        packed = PackedEntry(entry.chain, entry.seq, entry.head, entry.body, entry.hash, texts)
+        self._documents.put(names.entries(batch, number) + str(name), _encode(packed))
         return name
 
     def read(self, batch: BatchId, number: int, name: EntryName) -> Entry:
         where = names.entries(batch, number) + str(name)
         try:
-            chain, seq, head, body, hash_ = _decode(self._documents.fetch(where))
+            found = _decode(self._documents.fetch(where))
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise Damaged(
                 f"{self._documents.where(where)} does not contain what was written ({error}): restore it from a backup"
             ) from None
-        return Entry(chain=chain, seq=seq, head=head, body=body, hash=hash_)
+        texts = tuple([TextFrame(*text) for text in found.texts])
+        return Entry(chain=found.chain, seq=found.seq, head=found.head, body=found.body, hash=found.hash, texts=texts)
 
     def follow(self, batch: BatchId, number: int, seq: int, head: bytes) -> list[EntryName]:
         """Return the names of the entries up to the head, in order."""
         wanted = head.hex()[: names.HASH_CHARS]
         with self._lock:
             known = self._known.pop((batch, number), [])
-            if known and len(known) == seq and known[-1].hash == wanted:
+            if 0 < seq <= len(known) and known[seq - 1].hash == wanted:
                 self._known[batch, number] = known
-                return known
+                return known if len(known) == seq else known[:seq]
         if len(known) > seq or (len(known) == seq and known and known[-1].hash != wanted):
-            known = []  # an earlier head, or another history: the bucket was set back
+            known = []  # another history: the bucket was set back
         found = known + self._beyond(batch, number, known, seq, wanted)
         if 0 < len(known) < len(found) and found[len(known)].before != known[-1].hash:
             found = self._beyond(batch, number, [], seq, wanted)
@@ -133,7 +163,6 @@ PART_BYTES = 4 * 1024 * 1024
 """Bytes of payloads read with one request."""
 GROUPS_AT_A_TIME = 64
 """Groups of keys read together."""
-DIGEST = 32
 
 
 class Index:
@@ -142,38 +171,63 @@ class Index:
     def __init__(self) -> None:
         self.groups = 0
         self.numbers: dict[str, int] = {}
-        self.digests = bytearray()
+        self._starts: list[int] = []
+        self._digests: list[bytes] = []
+        """By group, those of its payloads: how long each is depends on the version that wrote the group."""
+        self._sizes: list[int] = []
 
     def add(self, lo: int, keys: Keys) -> None:
         self.numbers.update(zip(map(key_text, keys.keys), range(lo, lo + len(keys.keys)), strict=True))
-        self.digests += keys.digests
+        self._starts.append(lo)
+        self._digests.append(keys.digests)
+        self._sizes.append(len(keys.digests) // len(keys.keys))
         self.groups += 1
 
     def digest(self, n: int) -> bytes:
-        return bytes(self.digests[n * DIGEST : (n + 1) * DIGEST])
+        at = bisect_right(self._starts, n) - 1
+        size, first = self._sizes[at], n - self._starts[at]
+        return self._digests[at][first * size : (first + 1) * size]
+
+
+class ItemRow(NamedTuple):
+    """An item of a group, as it was admitted."""
+
+    n: int
+    key: Key
+    payload: Payload
+    parent: int | None
 
 
 class Items:
     """The immutable parts of items: keys, payloads, outputs."""
 
-    def __init__(self, documents: DocumentStore, chains: Chains, chunks: ChunkCache) -> None:
-        self._documents, self._chains, self._chunks = documents, chains, chunks
+    def __init__(
+        self, documents: DocumentStore, chains: Chains, chunks: ChunkCache, index_of: Callable[[], KeyIndex]
+    ) -> None:
+        self._documents, self._chains, self._chunks, self._index_of = documents, chains, chunks, index_of
         self._indexes: dict[BatchId, Index] = {}
         self._cache: OrderedDict[str, tuple[int, Keys | Data]] = OrderedDict()
         self._cached = 0
-        self._scans: dict[BatchId, bool] = {}
+        self._facts: dict[BatchId, tuple[int, bool]] = {}
+        """Of batches of earlier formats: the number of stages, and whether it is a scan."""
         self._lock = threading.RLock()
 
     # -- groups of items ----------------------------------------------------------------------------------------
 
-    def write(self, batch: BatchId, lo: int, items: Sequence[NewItem]) -> str:
-        """Write a group of items, durable but not yet admitted, and return its name."""
-        payloads = [item.payload for item in items]
-        keys = Keys([item.key for item in items], [item.salt for item in items], [len(p) for p in payloads],
-                    b"".join(hashlib.sha256(payload).digest() for payload in payloads))  # fmt: skip
-        packed = encode_keys(keys)
-        name = names.group(batch, lo, hashlib.sha256(packed).digest())
-        self._documents.put(f"{name}.data", b"".join(payloads))
+    def write(self, batch: BatchId, items: Sequence[NewItem], admission: Admission) -> str:
+        """Write a group of items, durable but not yet admitted, and return its name. The name depends on the salts: one
+        that is written again after a lost race has others."""
+        body, salts, raw_salts = admission
+        index, frames = self._index_of(), [salt + x.payload for x, salt in zip(items, salts, strict=True)]
+        keys = Keys(
+            [item.key for item in items], [], [len(frame) for frame in frames],
+            b"".join([index.mark(PAYLOAD, item.payload) for item in items]),
+            {at: salt for at, salt in enumerate(raw_salts) if salt is not None},
+            {at: int(item.parent) for at, item in enumerate(items) if item.parent is not None},
+        )  # fmt: skip
+        packed, data = encode_keys(keys), b"".join(frames)
+        name = names.group(batch, body.lo, hashlib.sha256(hashlib.sha256(data).digest() + packed).digest())
+        self._documents.put(f"{name}.data", data)
         self._documents.put(f"{name}.keys", packed)
         return name
 
@@ -199,7 +253,7 @@ class Items:
         numbers = [n for n, _ in found.values()]
         renewed: dict[int, bytes] = {}
         for document in self._chunks.covering(held, min(numbers), max(numbers) + 1):
-            renewed |= {n: each.digest for n, each in document.renewed.items()}
+            renewed |= {n: each[-1].digest for n, each in document.renewed.items()}
         return self._known(held.document, items, renewed)
 
     def _known(self, document: BatchDocument, items: Sequence[NewItem], renewed: Mapping[int, bytes]) -> Known:
@@ -208,8 +262,8 @@ class Items:
         for at, item in enumerate(items):
             n = index.numbers.get(key_text(item.key))
             if n is not None and n < document.batch.admitted:
-                digest = renewed.get(n, index.digest(n))
-                found[at] = (ItemNo(n), digest == hashlib.sha256(item.payload).digest())
+                digest = renewed[n] if n in renewed else index.digest(n)
+                found[at] = (ItemNo(n), is_same(digest, item.payload, self._index_of))
         return found
 
     def keys(self, group: ItemGroup) -> Keys:
@@ -221,30 +275,48 @@ class Items:
             self._remember(name, 3 * len(raw), found)
         return found
 
-    def with_kind(self, document: ChunkDocument, batch: Callable[[], BatchDocument]) -> ChunkDocument:
-        """Return the document of a chunk with its kind, which it does not store. Its batch is checked for being a
-        scan once."""
-        chunk = document.chunk
-        if self._scans.get(chunk.batch) is False:
-            return document
-        of_batch = batch()
-        self._scans[chunk.batch] = is_scan(of_batch)
-        group = next((each for each in of_batch.groups if each.lo <= chunk.lo < each.hi), None)
-        key = None if group is None else self.keys(group).keys[chunk.lo - group.lo]
-        return with_kind(document, key) if self._scans[chunk.batch] else document
-
-    def rows(
-        self, group: ItemGroup, ns: Sequence[int], most: int = PART_BYTES
-    ) -> Iterator[tuple[int, Key, bytes, bytes]]:
-        """Yield (number, key, salt, payload) of some items of a group, in order; `most` bytes are read at a time."""
+    def rows(self, group: ItemGroup, ns: Sequence[int], most: int = PART_BYTES) -> Iterator[ItemRow]:
+        """Yield some items of a group, in order; `most` bytes are read at a time."""
         keys = self.keys(group)
         ends = [0, *accumulate(keys.sizes)]
         for part in _parts([n - group.lo for n in ns], ends, most):
             first, last = ends[part[0]], ends[part[-1] + 1]
             data = self._documents.fetch_part(f"{group.name}.data", first, last - first)
             for at in part:
-                payload = data[ends[at] - first : ends[at + 1] - first]
-                yield group.lo + at, keys.keys[at], keys.salts[at], payload
+                stored = data[ends[at] - first : ends[at + 1] - first]
+                salt, payload = (keys.salts[at], stored) if keys.salts else unframe(stored)
+                raw_salt, parent = keys.raws.get(at, b""), keys.parents.get(at)
+                yield ItemRow(group.lo + at, keys.keys[at], Payload(salt, payload, raw_salt), parent)
+
+    # -- earlier formats ----------------------------------------------------------------------------------------
+
+    def upgraded(self, document: ChunkDocument, batch: Callable[[], BatchDocument]) -> ChunkDocument:
+        """Return the document of a chunk that an earlier version wrote as it is written now; nothing is written. Its
+        batch is read if that is necessary."""
+        chunk = document.chunk
+        stages, was_scan = self._facts_of(chunk.batch, batch)
+        if document.format == 1 and was_scan:
+            groups = batch().groups
+            group = next((each for each in groups if each.lo <= chunk.lo < each.hi), None)
+            document = with_kind(document, None if group is None else self.keys(group).keys[chunk.lo - group.lo])
+        return upgraded(document, stages, lambda n: self._salt(batch(), document, n))
+
+    def _facts_of(self, number: BatchId, batch: Callable[[], BatchDocument]) -> tuple[int, bool]:
+        if number in self._facts:
+            return self._facts[number]
+        of_batch = batch()
+        facts = stage_count(of_batch.batch.definition), is_scan(of_batch)
+        if of_batch.batch.admitted:  # before, another definition may still have another number of stages
+            self._facts[number] = facts
+        return facts
+
+    def _salt(self, batch: BatchDocument, document: ChunkDocument, n: int) -> bytes:
+        """Return the salt that everything of an item had before format 3: that of its payload by then."""
+        first = next((each for each in document.renewed.get(n, ()) if each.number == 0), None)
+        if first is not None:
+            return self.data(document.chunk, first.ref).renewed[n].salt
+        group = batch.groups[bisect_right(batch.groups, n, key=lambda group: group.lo) - 1]
+        return self.keys(group).salts[n - group.lo]
 
     # -- items with places --------------------------------------------------------------------------------------
 
@@ -254,17 +326,15 @@ class Items:
         """Yield pending items of a chunk with the input of their stage."""
         places, columns, nothing = dict(pending), document.columns(), [0] * document.chunk.size
         for group, ns in by_group(batch.groups, [n for n, _ in pending]):
-            for n, key, salt, payload in self.rows(group, ns, min(most, PART_BYTES)):
-                place, given = places[n], payload
+            for n, key, payload, _ in self.rows(group, ns, min(most, PART_BYTES)):
+                place, given = places[n], self._newest(document, n, payload).data
                 file: bytes | None = None
-                if n in document.renewed:
-                    salt, given = self.data(batch.batch.id, document.renewed[n].ref).renewed[n]  # noqa: PLW2901
-                if place.stage:
+                if place.stage != document.chunk.first:
                     ref = columns.get(place.stage - 1, nothing)[n - document.chunk.lo]
-                    output = self.output(document, n, place.stage - 1, ref) if ref else None
+                    output = self.data(document.chunk, ref).outputs[n, place.stage - 1] if ref else None
                     given = output.data if output is not None and output.data is not None else b""
                     file = output.file if output is not None else None
-                yield Item(ItemNo(n), key, salt, given, place, n not in document.places, file)
+                yield Item(ItemNo(n), key, given, place, n not in document.places, file, document.newest(n))
 
     def stored(
         self, batch: BatchDocument, document: ChunkDocument, wanted: Sequence[tuple[int, ItemState]]
@@ -272,30 +342,67 @@ class Items:
         """Yield items of a chunk with their payloads."""
         places = dict(wanted)
         for group, ns in by_group(batch.groups, [n for n, _ in wanted]):
-            for n, key, salt, payload in self.rows(group, ns):
-                if n in document.renewed:
-                    salt, payload = self.data(batch.batch.id, document.renewed[n].ref).renewed[n]  # noqa: PLW2901
-                yield StoredItem(n=ItemNo(n), key=key, place=places[n], payload=payload, salt=salt)
+            for n, key, first, parent in self.rows(group, ns):
+                salt, payload, raw_salt = self._newest(document, n, first)
+                yield StoredItem(n=ItemNo(n), key=key, place=places[n], payload=payload, salt=salt,
+                                 revision=document.newest(n), raw_salt=raw_salt,
+                                 parent=None if parent is None else ItemNo(parent))  # fmt: skip
+
+    def _newest(self, document: ChunkDocument, n: int, first: Payload) -> Payload:
+        """Return the newest revision of a payload; `first` is the one that was admitted."""
+        if n not in document.renewed:
+            return first
+        return self.data(document.chunk, document.renewed[n][-1].ref).renewed[n]
+
+    def outputs(
+        self, batch: BatchDocument, document: ChunkDocument, lo: int, hi: int | None, stage: int | None
+    ) -> Iterator[Output]:
+        """Yield the outputs of items of a chunk from `lo` up to `hi`, in the order of items and stages."""
+        columns = document.columns()
+        asked = [s for s in sorted(columns) if stage is None or s == stage]
+        for n in within(document.chunk, lo, hi):
+            for s in asked:
+                ref = columns[s][n - document.chunk.lo]
+                if ref:
+                    made = self.data(document.chunk, ref).outputs[n, s]
+                    yield made if made.salt else replace(made, salt=self._salt(batch, document, n))
+
+    def checkpoints(
+        self, batch: BatchDocument, document: ChunkDocument, lo: int, hi: int | None
+    ) -> Iterator[Checkpoint]:
+        """Yield the checkpoints of items of a chunk from `lo` up to `hi`, in order."""
+        for n in sorted(document.checkpoints):
+            if n >= lo and (hi is None or n < hi):
+                at = document.checkpoints[n]
+                frame = at.acc
+                if at.ref:
+                    data = self.data(document.chunk, at.ref, at.name)
+                    frame = data.accs[n] if data.is_framed else self._salt(batch, document, n) + data.accs[n]
+                yield checkpoint_of(n, at, frame)
 
     # -- data of commits ----------------------------------------------------------------------------------------
 
     def write_data(self, batch: BatchId, number: int, name: EntryName, data: Data) -> None:
         self._documents.put(names.data(batch, number, name), encode_data(data))
 
-    def data(self, batch: BatchId, ref: int, entry: str = "") -> Data:
-        """Return the data of the commit at a reference; if the name of its entry is given, the chain is not read."""
+    def data(self, chunk: Chunk, ref: int, entry: str = "") -> Data:
+        """Return the data of the commit at a reference in a chunk; if the name of its entry is given, the chain is not
+        read."""
         number, seq = ref >> SEQ_BITS, ref & ((1 << SEQ_BITS) - 1)
-        return self._data_at(names.data(batch, number, entry if entry else self._entry(batch, number, seq)))
+        return self._data_at(names.data(chunk.batch, number, entry if entry else self._entry(chunk, number, seq)))
 
-    def _entry(self, batch: BatchId, number: int, seq: int) -> EntryName:
-        """Return the entry at a position in the chain of a chunk."""
+    def _entry(self, chunk: Chunk, number: int, seq: int) -> EntryName:
+        """Return the entry at a position in the chain of a chunk: of this one, or of one that it was cut off."""
+        batch = chunk.batch
+        if names.number_of(chunk.id) == number:
+            return self._chains.follow(batch, number, chunk.seq, chunk.head)[seq - 1]
         held = self._chunks.known(batch, number)
         if held is None or held.document.chunk.seq < seq:
             held = self._chunks.fresh(batch, number)
         if held is None:
             raise self._documents.missing(names.chunk(batch, number))
-        chunk = held.document.chunk
-        return self._chains.follow(batch, number, chunk.seq, chunk.head)[seq - 1]
+        other = held.document.chunk
+        return self._chains.follow(batch, number, other.seq, other.head)[seq - 1]
 
     def _data_at(self, name: str) -> Data:
         found = self._remembered(name)
@@ -304,9 +411,6 @@ class Items:
             found = decode_data(raw, self._documents.where(name))
             self._remember(name, len(raw), found)
         return found
-
-    def output(self, document: ChunkDocument, n: int, stage: int, ref: int) -> Output:
-        return self.data(document.chunk.batch, ref).outputs[n, stage]
 
     # -- helpers ------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 import msgspec
 
-from holdfast.core import acts, course, ingest, journal, settle
-from holdfast.core.course import stage_count
+from holdfast.core import acts, course, ingest, journal, lease, record, settle
+from holdfast.core.commitments import GRANT_BYTES, Draw
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, StoreUnavailable, UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.limits import BUCKET_ITEMS
@@ -39,17 +39,18 @@ from holdfast.core.model import (
     Kind,
     Lease,
     NewItem,
+    Origin,
     Output,
     Receipt,
     State,
     StoredItem,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, find_batch, lineage, unwritten
+from holdfast.stores.base import NOWHERE, Capabilities, Idle, find_batch, lineage, random_bytes, unwritten
 from holdfast.stores.bucket import documents, names
 from holdfast.stores.bucket.batches import TURNS, BatchDocuments
 from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
-from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StillUnknown, open_root, patient
+from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StillUnknown, StoreIndex, open_root, patient
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data, ItemGroup, Root
 from holdfast.stores.bucket.items import Chains, Items, groups_of, together
 from holdfast.stores.buckets.base import Bucket
@@ -67,19 +68,21 @@ class BucketStore:
 
     def __init__(self, bucket: Bucket, *, clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic, is_dead: Callable[[str], bool] = owners.is_dead,
-                 at_once: int = AT_ONCE, pause: Callable[[float], None] = time.sleep) -> None:  # fmt: skip
+                 at_once: int = AT_ONCE, pause: Callable[[float], None] = time.sleep,
+                 draw: Draw = random_bytes) -> None:  # fmt: skip
         self.url = bucket.url
         self._bucket = bucket
         self.now = clock
+        self._draw = draw
         self._documents = DocumentStore(bucket, pause)
-        self._chunks = ChunkCache(self._documents, monotonic, at_once, is_dead, self._with_kind)
+        self._index = StoreIndex(self._documents, open_root(self._documents, draw).document.index_key, draw)
+        self._chunks = ChunkCache(self._documents, monotonic, at_once, is_dead, self._upgraded)
         self._chains = Chains(self._documents)
-        self._items = Items(self._documents, self._chains, self._chunks)
-        self._batches = BatchDocuments(self._documents, self._chains, clock)
-        open_root(self._documents)
+        self._items = Items(self._documents, self._chains, self._chunks, self._index)
+        self._batches = BatchDocuments(self._documents, self._chains, clock, draw)
 
-    def _with_kind(self, document: ChunkDocument) -> ChunkDocument:
-        return self._items.with_kind(document, lambda: self._batches.known(document.chunk.batch).document)
+    def _upgraded(self, document: ChunkDocument) -> ChunkDocument:
+        return self._items.upgraded(document, lambda: self._batches.known(document.chunk.batch).document)
 
     def mark(self, batch: BatchId) -> int | None:
         """Return None: a bucket does not report writes, and checking would be a request."""
@@ -110,34 +113,49 @@ class BucketStore:
             held = self._batches.known(batch)
             document = held.document
             facts = course.BatchFacts(  # the time is taken before chunks are read
-                document.batch, self.now(), lambda: self._swept(batch),
-                lambda kind, body, known=document.noted: documents.digest_of(kind, body) in known,  # type: ignore[misc]
+                document.batch, self.now(), lambda: self._swept(self._batches.known(batch)),
+                lambda kind, body, at=document: self._is_noted(at, kind, body),  # type: ignore[misc]
             )  # fmt: skip
             change = decide(facts)
             if change is None:
                 return course.Amended(batch=document.batch, written=False)
-            entry = journal.link_batch(document.batch, change.kind, change.body, actor, facts.now)
+            if not document.batch.uid:
+                self._with_uid(held)
+                continue
+            marks = [documents.mark_of(self._index(), change.kind, change.body)] if change.once else []
+            entry = record.link_batch(document.batch, change.kind, change.body, actor, facts.now, self._draw)
+            point = faults.AMENDMENTS.get(change.kind, faults.NOTE)
             try:
-                written = self._batches.write(
-                    held, documents.amended(document, change), entry, faults.AMENDMENTS.get(change.kind, faults.NOTE)
-                )
+                written = self._batches.write(held, documents.amended(document, change, marks), entry, point)
             except Raced:
                 continue
             return course.Amended(batch=written.document.batch, written=True)
         raise self._batches.crowded(str(batch))
 
-    def _swept(self, batch: BatchId) -> list[Chunk]:
-        return [seen.chunk for seen in self._chunks.sweep(self._batches.known(batch))]
+    def _is_noted(self, document: BatchDocument, kind: str, body: journal.Body) -> bool:
+        if documents.digest_of(kind, body) in document.noted:
+            return True
+        has_marks = bool(document.noted and document.batch.uid)
+        return has_marks and documents.mark_of(self._index(), kind, body) in document.noted
+
+    def _swept(self, held: HeldDocument[BatchDocument]) -> list[Chunk]:
+        return [seen.chunk for seen in self._chunks.sweep(held)]
+
+    def _with_uid(self, held: HeldDocument[BatchDocument]) -> HeldDocument[BatchDocument]:
+        """Return a batch that can be written to: of an earlier format, it is given what it lacks. The store has its key
+        before a batch has a uid, so whoever reads marks of a batch finds the key."""
+        if not held.document.batch.uid:
+            self._index()
+        return self._batches.with_uid(held, self._swept)
 
     def seal(
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
     ) -> Batch:
         faults.reach("seal.before")
         held = self._batches.known(batch)
+        course.check_sealable(held.document.batch, self._swept(held), reconciliation, now=self.now())
+        held, word = self._with_uid(held), secrets.token_hex(8)
         found = held.document.batch
-        chunks = [seen.chunk for seen in self._chunks.sweep(held)]
-        course.check_sealable(found, chunks, reconciliation, now=self.now())
-        word = secrets.token_hex(8)
         try:
             held = self._documents.swap(held, replace(held.document, seal=word))
             faults.reach("bucket.sealing")
@@ -145,25 +163,27 @@ class BucketStore:
             now, to_seal = self.now(), course.to_seal(reconciliation, reason=reason, events=events)
             change = to_seal(course.BatchFacts(found, now, lambda: marked, lambda _kind, _body: False))
             assert change is not None
-            entry = journal.link_batch(found, change.kind, change.body, actor, now)
+            entry = record.link_batch(found, change.kind, change.body, actor, now, self._draw)
             return self._batches.write(held, replace(held.document, batch=change.batch), entry, "seal").document.batch
         except Raced:
             name = held.document.batch.name
             raise Refused(f"batch {name!r} cannot be sealed: it changed while it was sealed: try again") from None
 
     def add_items(
-        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
-    ) -> Admitted:
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
+        actor: str = "", origin: Origin = NOWHERE,
+    ) -> Admitted:  # fmt: skip
         """Admit items as the contract requires, `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after
         the other."""
         answers = [
-            self._add_group(batch, group, kind, ended=ended and is_last, actor=actor)
+            self._add_group(batch, group, kind, ended=ended and is_last, actor=actor, origin=origin)
             for group, is_last in groups_of(items)
         ]
         return answers[0] if len(answers) == 1 else together(answers)
 
     @patient
-    def _add_group(self, batch: BatchId, items: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str) -> Admitted:
+    def _add_group(self, batch: BatchId, items: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str,
+                   origin: Origin) -> Admitted:  # fmt: skip
         for turn in range(TURNS):
             held = self._batches.known(batch)
             found = held.document.batch
@@ -178,44 +198,44 @@ class BucketStore:
                 )
             if turn == 0:
                 faults.reach("add_items.before")
+            held, is_last = self._with_uid(held), ended or course.is_last(found, len(fresh))
             try:
-                self._admit(held, fresh, kind, ended=ended or course.is_last(found, len(fresh)), actor=actor)
+                self._admit(held, fresh, kind, ended=is_last, actor=actor, origin=origin)
             except Raced:
                 continue
             return answer
         raise self._batches.crowded(f"batch {batch}")
 
     def _admit(self, held: HeldDocument[BatchDocument], fresh: Sequence[NewItem], kind: Kind, *, ended: bool,
-               actor: str) -> None:  # fmt: skip
+               actor: str, origin: Origin) -> None:  # fmt: skip
         """Write the group, its chunk and the entry, then the document of the batch that names them."""
         document, batch = held.document, held.document.batch
-        grown = replace(
-            batch, admitted=batch.admitted + len(fresh), ingested_at=self.now() if ended else batch.ingested_at
-        )
+        number = self._chunks.next_number(batch.id) if fresh else 0
+        admission = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
+                                    end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
+        grown = replace(batch, admitted=admission.body.hi, ingested_at=self.now() if ended else batch.ingested_at)
         if not fresh:
-            body = journal.Ingested(lo=batch.admitted, hi=batch.admitted, ended=ended)
-            entry = journal.link_batch(batch, "ingested", journal.encode_body(body), actor, self.now())
+            entry = record.link_batch(batch, "ingested", admission.body, actor, self.now(), self._draw)
             self._batches.write(held, replace(document, batch=grown), entry, "add_items")
             return
-        group = self._items.write(batch.id, batch.admitted, fresh)
-        chunk, entry = self._make_chunk(batch, fresh, kind, ended=ended, actor=actor)
-        number = names.number_of(chunk.document.chunk.id)
-        grouped = [*document.groups, ItemGroup(batch.admitted, grown.admitted, number, group)]
+        group = self._items.write(batch.id, fresh, admission)
+        chunk, entry = self._make_chunk(batch, fresh, admission.body, actor)
+        grouped = [*document.groups, ItemGroup(batch.admitted, grown.admitted, chunk.document.chunk.number, group)]
         self._batches.write(held, replace(document, batch=grown, groups=grouped), entry, "add_items")
         self._chunks.saw(chunk)
 
     def _make_chunk(
-        self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str
+        self, batch: Batch, fresh: Sequence[NewItem], body: journal.Ingested, actor: str
     ) -> tuple[HeldDocument[ChunkDocument], Entry]:
-        """Return the document of a chunk under an unused number; its chain begins at the next entry of the batch."""
-        number = self._chunks.next_number(batch.id)
+        """Return the document of a chunk, under another number if its own is taken; its chain begins at the next entry
+        of the batch."""
         while True:
-            made, entry = documents.new_chunk(batch, fresh, kind, number=number, epoch=self._documents.epoch,
-                                              ended=ended, actor=actor, now=self.now())  # fmt: skip
-            held = self._documents.create(names.chunk(batch.id, number), made)
+            made, entry = documents.new_chunk(batch, fresh, body, epoch=self._documents.epoch, actor=actor,
+                                              now=self.now(), draw=self._draw)  # fmt: skip
+            held = self._documents.create(names.chunk(batch.id, body.chunk), made)
             if held is not None:
                 return held, entry
-            number = self._chunks.next_number(batch.id, taken=number)
+            body = replace(body, chunk=self._chunks.next_number(batch.id, taken=body.chunk))
 
     @patient
     def claim(self, want: ClaimRequest) -> Claim | Idle:
@@ -230,7 +250,7 @@ class BucketStore:
             if turn == 0:
                 faults.reach("claim.before")
             try:
-                return self._grant(batch.document, offer, want)
+                return self._grant(self._with_uid(batch).document, offer, want)
             except Raced:
                 continue
             except StillUnknown as error:
@@ -267,20 +287,44 @@ class BucketStore:
         held = self._chunks.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
-        now, stages, floor = self.now(), course.stage_count(batch.batch.definition), self._documents.epoch
+        if lease.must_end(held.document.chunk):
+            held = self._roll_over(batch, held)
+        now, uid, grant_id = self.now(), batch.batch.uid, self._draw(GRANT_BYTES)
         number = self._chunks.next_number(want.batch)
         while True:
-            cut = documents.grant(held.document, want, now=now, stages=stages, floor=floor, child=number)
+            cut = documents.grant(held.document, want, grant_id, now=now, floor=self._documents.epoch, child=number)
             child = (
                 self._documents.create(names.chunk(want.batch, number), cut.child) if cut.child is not None else None
             )
             if child is not None or cut.child is None:
                 break
             number = self._chunks.next_number(want.batch, taken=number)
-        self._write_chunk(held, cut.granted, cut.given.entry(documents.snapshots(cut.granted), now), "claim")
+        entry = cut.given.entry(uid, documents.snapshots(cut.granted), now, self._draw)
+        self._write_chunk(held, cut.granted, entry, "claim")
         if child is not None:
             self._chunks.saw(child)
-        return cut.given.claim
+        return cut.given.claim(uid)
+
+    def _roll_over(self, batch: BatchDocument, held: HeldDocument[ChunkDocument]) -> HeldDocument[ChunkDocument]:
+        """End the chain of a chunk and return its successor, which is written first, as a chunk that is cut off is. The
+        successor is returned with the owner that the chunk had, because a grant names the owner before."""
+        document, chunk = held.document, held.document.chunk
+        items = list(self._items.stored(batch, document, list(documents.places_of(document).items())))
+        outputs = list(self._items.outputs(batch, document, chunk.lo, chunk.hi, None))
+        reached = list(self._items.checkpoints(batch, document, chunk.lo, chunk.hi))
+        number, made = self._chunks.next_number(chunk.batch), None
+        while made is None:
+            rolled = record.roll_over(
+                batch.batch.uid, chunk, items, outputs, reached, id_=names.chunk_id(chunk.batch, number), number=number,
+                now=self.now(), draw=self._draw,
+            )  # fmt: skip
+            ended, successor = documents.continued(document, rolled)
+            self._chains.write(chunk.batch, number, rolled.last.hash, rolled.first)
+            made = self._documents.create(names.chunk(chunk.batch, number), successor)
+            number = number if made is not None else self._chunks.next_number(chunk.batch, taken=number)
+        self._write_chunk(held, ended, rolled.last, "claim")
+        self._chunks.saw(made)
+        return HeldDocument(made.name, replace(made.document, chunk=rolled.successor), made.mark)
 
     # -- holding ------------------------------------------------------------------------------------------------
 
@@ -289,13 +333,13 @@ class BucketStore:
         answers = self._chunks.each(lambda held: self._renew_one(held, seconds), leases)
         return [renewed for renewed in answers if renewed is not None]
 
-    def _renew_one(self, lease: Lease, seconds: float) -> Lease | None:
-        batch, number = names.batch_of(lease.chunk), names.number_of(lease.chunk)
+    def _renew_one(self, given: Lease, seconds: float) -> Lease | None:
+        batch, number = names.batch_of(given.chunk), names.number_of(given.chunk)
         held = self._chunks.known(batch, number)
         for _ in range(TURNS):
-            if held is None or (held.document.chunk.fence, held.document.chunk.owner) != (lease.fence, lease.owner):
+            if held is None or not lease.is_held_by(held.document.chunk, given):
                 held = self._chunks.fresh(batch, number)  # the known document may be old, which is not a lost lease
-                if held is None or (held.document.chunk.fence, held.document.chunk.owner) != (lease.fence, lease.owner):
+                if held is None or not lease.is_held_by(held.document.chunk, given):
                     return None
             expires = self.now() + seconds
             faults.reach("renew.written")
@@ -306,18 +350,17 @@ class BucketStore:
                 continue
             self._chunks.saw(written)
             faults.reach("renew.after")
-            return replace(lease, expires=expires)
-        raise self._batches.crowded(f"chunk {lease.chunk}")
+            return replace(given, expires=expires)
+        raise self._batches.crowded(f"chunk {given.chunk}")
 
     # -- loading ------------------------------------------------------------------------------------------------
 
     @patient
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         batch = self._batches.known(claim.batch)
-        lo = claim.lo if after is None else after + 1
-        stages, found = course.stage_count(batch.document.batch.definition), list[Item]()
+        lo, found = claim.lo if after is None else after + 1, list[Item]()
         for document in self._held_or_cut(batch, claim):
-            places = document.places_between(stages, lo, claim.hi)
+            places = document.places_between(lo, claim.hi)
             pending = [(n, place) for n, place in places if place.state is State.PENDING]
             for item in self._items.loaded(batch.document, document, pending[: limit - len(found)], max_bytes):
                 found.append(item)
@@ -329,7 +372,11 @@ class BucketStore:
     def _held_or_cut(self, batch: HeldDocument[BatchDocument], claim: Claim) -> Sequence[ChunkDocument]:
         """Return the document of a claim; if the claim was lost, the documents that cover its items now."""
         held = self._chunks.known(claim.batch, names.number_of(claim.lease.chunk))
-        if held is not None and held.document.chunk.fence == claim.lease.fence and held.document.chunk.hi == claim.hi:
+        granted = (claim.lease.fence, claim.lease.grant, claim.hi)
+        if (
+            held is not None
+            and (held.document.chunk.fence, held.document.chunk.grant, held.document.chunk.hi) == granted
+        ):
             return [held.document]
         return list(self._chunks.covering(batch, claim.lo, claim.hi))
 
@@ -403,7 +450,8 @@ class BucketStore:
             documents.committed(held.document, commit, self.now())
 
     def _commit_one(self, commit: Commit) -> Receipt:
-        held = self._of(commit)
+        held, written = self._of(commit), record.of_commit(commit, self._draw)
+        commit = documents.salted_commit(written)
         for turn in range(TURNS):
             if turn or held is None or not _is_guarded(held, commit) or held.document.seal:
                 held = self._chunks.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
@@ -416,7 +464,9 @@ class BucketStore:
                     return self._refusal(held, commit, is_sealed=is_sealed)
             now, chunk = self.now(), held.document.chunk
             assert chunk.owner is not None
-            entry = journal.link_chunk(chunk, commit.kind, commit.body, chunk.owner, commit.fence, commit.id, now)
+            assert commit.number == chunk.number, f"a commit for chunk {commit.chunk} names another"
+            entry = record.link_chunk(commit.uid, chunk, commit.kind, written.encoded, chunk.owner, now,
+                                      fence=commit.fence, grant=commit.grant, commit_id=commit.id)  # fmt: skip
             faults.reach("commit.begun")
             try:
                 after = documents.committed(held.document, commit, now)
@@ -450,6 +500,7 @@ class BucketStore:
         for change in act.at_items:
             chunk_with(seen, change.n, held.document.batch)
         if any(change.renewed is not None for change in act.at_items):
+            self._with_uid(held)
             self._batches.expect_renewals(act.batch)
         changed: list[ItemNo] = []
         written: set[ChunkId] = set()
@@ -480,14 +531,23 @@ class BucketStore:
         others = [chunk for chunk in lineage([each.chunk for each in seen], left[0].n) if chunk.id not in written]
         if acts.may_come_again(act) and any(self._chains.has(chunk, act.id) for chunk in others):
             return len(changes), []
-        places = documents.places_of(document, stage_count(batch.document.batch.definition))
+        places = documents.places_of(document)
         effect = acts.apply(act, document.chunk, changes, {change.n: places[change.n] for change in changes})
         if effect.changes:
-            entry = journal.link_chunk(document.chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now)
-            after = documents.acted(document, effect, now)
-            self._write_chunk(held, after, entry, "act", documents.data_of_act(effect))
+            self._write_act(self._with_uid(batch).document.batch.uid, held, act, effect, now)
             written.add(document.chunk.id)
         return len(changes), [change.n for change in effect.changes]
+
+    def _write_act(
+        self, uid: bytes, held: HeldDocument[ChunkDocument], act: Act, effect: acts.Effect, now: float
+    ) -> None:
+        document, chunk = held.document, held.document.chunk
+        made = record.of_act(effect, uid, chunk, act.id, self._draw, document.newest)
+        entry = record.link_chunk(uid, chunk, act.kind, made.encoded, act.actor, now, fence=effect.fence,
+                                  commit_id=act.id)  # fmt: skip
+        after = documents.acted(document, documents.salted_effect(effect, made), now)
+        after = documents.revised(after, chunk, made.revisions, self._index)
+        self._write_chunk(held, after, entry, "act", documents.data_of_act(made))
 
     # -- batches and chunks -------------------------------------------------------------------------------------
 
@@ -512,9 +572,9 @@ class BucketStore:
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
                 limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         held = self._batches.known(batch)
-        stages, found = course.stage_count(held.document.batch.definition), list[StoredItem]()
+        found: list[StoredItem] = []
         for document in self._chunks.covering(held, lo, hi):
-            wanted = [(n, place) for n, place in document.places_between(stages, lo, hi)
+            wanted = [(n, place) for n, place in document.places_between(lo, hi)
                       if state is None or place.state is state]  # fmt: skip
             found += self._items.stored(held.document, document, wanted[: limit - len(found)])
             if len(found) >= limit:
@@ -530,14 +590,12 @@ class BucketStore:
                 limit: int = 1000) -> list[Output]:  # fmt: skip
         held = self._batches.find(batch)
         found: list[Output] = []
-        for document in self._chunks.covering(held, lo, hi) if held is not None else ():
-            columns = document.columns()
-            asked = [s for s in sorted(columns) if stage is None or s == stage]
-            for n in documents.within(document.chunk, lo, hi):
-                at = n - document.chunk.lo
-                found += [self._items.output(document, n, s, columns[s][at]) for s in asked if columns[s][at]]
-                if len(found) >= limit:
-                    return found[:limit]
+        if held is None:
+            return found
+        for document in self._chunks.covering(held, lo, hi):
+            found += islice(self._items.outputs(held.document, document, lo, hi, stage), limit - len(found))
+            if len(found) >= limit:
+                break
         return found
 
     @patient
@@ -545,11 +603,7 @@ class BucketStore:
         held = self._batches.known(batch)
         found: list[Checkpoint] = []
         for document in self._chunks.covering(held, lo, hi):
-            for n in sorted(document.checkpoints):
-                if n >= lo and (hi is None or n < hi) and len(found) < limit:
-                    at = document.checkpoints[n]
-                    acc = self._items.data(batch, at.ref, at.name).accs[n] if at.ref else at.acc
-                    found.append(Checkpoint(ItemNo(n), at.rows, at.cursor, acc, at.at))
+            found += islice(self._items.checkpoints(held.document, document, lo, hi), limit - len(found))
         return found
 
     # -- the journal --------------------------------------------------------------------------------------------

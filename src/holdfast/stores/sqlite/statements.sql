@@ -55,7 +55,7 @@ SELECT head FROM journal WHERE chain = ? ORDER BY seq DESC;
 SELECT 1 FROM noted WHERE batch = ? AND mark = ?;
 
 -- name: note_once
-INSERT INTO noted (batch, mark) VALUES (?, ?);
+INSERT OR IGNORE INTO noted (batch, mark) VALUES (?, ?);
 
 -- name: heads_of_body
 SELECT head FROM journal WHERE chain = ? AND length(body) = ? AND body = ?;

@@ -250,10 +250,8 @@ class SqliteStore:
                                                  end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
         if fresh:
             base = batch.id << ITEM_BITS
-            new = zip(fresh, salts, raw_salts, strict=True)
-            items = [
-                (n, x.key, salt + x.payload, raw, x.parent) for n, (x, salt, raw) in enumerate(new, base + body.lo)
-            ]
+            new = enumerate(zip(fresh, salts, raw_salts, strict=True), start=base + body.lo)
+            items = [(n, x.key, salt + x.payload, raw, x.parent) for n, (x, salt, raw) in new]
             write_rows(db.cursor, SQL["insert_items"], items)
             refused = [(n, fresh[n - body.lo]) for n, _ in body.invalid]
             write_rows(db.cursor, SQL["put_places"], [(base + n, *place_row(item.place)) for n, item in refused])
@@ -397,7 +395,7 @@ class SqliteStore:
                 start = PLAIN_PLACES[claim.first]
                 for id_, key, payload in db.cursor(SQL["load_plain"], (lo, hi, limit)):
                     items.append(Item(ItemNo(id_ - base), key, payload[SALT_BYTES:], start, True))
-                    max_bytes -= len(payload)
+                    max_bytes -= len(payload) - SALT_BYTES
                     if max_bytes <= 0:
                         break
                 return items

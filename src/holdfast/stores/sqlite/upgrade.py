@@ -6,6 +6,7 @@ Runs inside the transaction of the migration that it belongs to, so a file is up
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from typing import Any
 
 import apsw
 
@@ -26,7 +27,7 @@ def to_second_format(db: apsw.Connection) -> Iterator[None]:
     db.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (INDEX_KEY, key))
     yield
     yield from _index_keys(db, KeyIndex(key))
-    for (number,) in db.execute("SELECT id FROM batches ORDER BY id").fetchall():
+    for (number,) in _rows(db, "SELECT id FROM batches ORDER BY id"):
         _begin_format(db, BatchId(number))
         yield
 
@@ -35,7 +36,7 @@ def _index_keys(db: apsw.Connection, index: KeyIndex) -> Iterator[None]:
     """Write the index of keys again, under numbers that cannot be guessed."""
     db.execute("DELETE FROM keys")
     last = -1
-    while rows := db.execute("SELECT id, key FROM items WHERE id > ? ORDER BY id LIMIT ?", (last, GROUP)).fetchall():
+    while rows := _rows(db, "SELECT id, key FROM items WHERE id > ? ORDER BY id LIMIT ?", last, GROUP):
         last = rows[-1][0]
         found = zip(rows, index.numbers(key for _, key in rows), strict=True)
         for number, id_, key in sorted((number, id_, str(key)) for (id_, key), number in found):
@@ -50,8 +51,8 @@ def _index_keys(db: apsw.Connection, index: KeyIndex) -> Iterator[None]:
 
 def _begin_format(db: apsw.Connection, number: BatchId) -> None:
     """Give a batch its uid, and add the entry at which format 2 begins."""
-    chunks = db.execute("SELECT id, number FROM chunks WHERE batch = ? ORDER BY id", (number,)).fetchall()
-    seq, head = db.execute("SELECT seq, head FROM batches WHERE id = ?", (number,)).fetchall()[0]
+    chunks = _rows(db, "SELECT id, number FROM chunks WHERE batch = ? ORDER BY id", number)
+    seq, head = _rows(db, "SELECT seq, head FROM batches WHERE id = ?", number)[0]
     batch = Batch(id=number, uid=random_bytes(UID_BYTES), name="", pipeline="", definition=b"", opened_at=0.0,
                   admitted=0, seq=seq, head=head)  # fmt: skip
     body = journal.Formatted(batch=number, chunks=chunks)
@@ -60,6 +61,10 @@ def _begin_format(db: apsw.Connection, number: BatchId) -> None:
                (entry.chain, entry.seq, entry.head, entry.body, entry.hash))  # fmt: skip
     db.execute("UPDATE batches SET uid = ?, seq = ?, head = ? WHERE id = ?",
                (batch.uid, entry.seq, entry.hash, number))  # fmt: skip
+
+
+def _rows(db: apsw.Connection, sql: str, *bindings: int) -> list[Any]:
+    return db.execute(sql, bindings).fetchall()
 
 
 STEPS: Mapping[int, Callable[[apsw.Connection], Iterator[None]]] = {7: to_second_format}

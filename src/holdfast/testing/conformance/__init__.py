@@ -4,7 +4,7 @@ For a new store, add one line to a test file:
 
     from holdfast.testing.conformance import conformance
 
-    test_my_store = conformance(lambda place, clock, is_dead: MyStore(place / "state", clock=clock, is_dead=is_dead))
+    test_my_store = conformance(lambda place, **given: MyStore(place / "state", **given))
 
 pytest then runs every check below on a new store: `test_my_store[a_stale_fence_cannot_commit]` and so on. `place` is an
 empty folder, `clock` a clock that moves only when the check moves it, `is_dead` returns whether the process of an owner

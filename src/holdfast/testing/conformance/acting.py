@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from holdfast.core import journal
+from holdfast.core import commitments
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Acted, Moved, decode_header
 from holdfast.core.model import Act, BatchId, Change, CommitRefusal, ItemNo, Output, Receipt, State
+from holdfast.core.sections import decode
 from holdfast.core.states import Transition, move
 from holdfast.testing.conformance.kit import STAGES, Kit, answer, cancel, done, failed, new_item, proves, redrive, reset
 
@@ -125,12 +126,12 @@ def a_renewed_item_has_another_payload_in_the_next_epoch(kit: Kit) -> None:
     change = msgspec.structs.replace(reset(0, kit.place(0)), renewed=renewed)
     assert kit.act("renewed", change) == [0]
     (item,) = kit.load(kit.claim("bob"))
-    assert (item.input, item.salt, item.place.epoch) == (b"2", renewed.salt, 1)
+    assert (item.input, item.revision, item.place.epoch) == (b"2", 1, 1)
     assert kit.admit("a", payload=b"2") == answer(added=0, lo=1, known=1)
-    (chunk,) = kit.store.chunks(kit.batch)
-    acted = journal.decode_body(kit.chain(chunk.id)[-2].body)
+    (chunk,), (row,), uid = kit.store.chunks(kit.batch), kit.store.items(kit.batch), kit.store.batches()[0].uid
+    acted = decode(kit.chain(chunk.id)[-2])
     assert isinstance(acted, Acted)
-    assert [moved.digest for moved in acted.items] == [renewed.digest]
+    assert [(m.digest, m.revision) for m in acted.items] == [(commitments.payload(uid, "a", 1, row.salt, b"2"), 1)]
     kit.check()
 
 
@@ -236,12 +237,14 @@ def an_act_may_bring_the_output_of_a_resolved_item(kit: Kit) -> None:
     claim = kit.claim("ann")
     kit.land(claim, [failed(kit.load(claim)[0], transient=False)], release=True)
     place = kit.place(0)
-    after = move(place, Transition.RESOLVE, to=State.SKIPPED, stages=STAGES, reason="typed by hand")
-    output = Output(ItemNo(0), 0, 0, b"by hand")
+    after = move(place, Transition.RESOLVE, to=State.DONE, stages=STAGES, reason="typed by hand")
+    output = Output(ItemNo(0), STAGES - 1, 0, b"by hand")
     kit.act("resolved", Change(n=ItemNo(0), state=place.state, epoch=place.epoch, place=after, output=output))
-    assert kit.store.outputs(kit.batch) == [output]
-    assert kit.states() == [State.SKIPPED]
-    assert [chunk.counts.skipped for chunk in kit.store.chunks(kit.batch)] == [1]
+    (stored,) = kit.store.outputs(kit.batch)
+    assert stored == msgspec.structs.replace(output, salt=stored.salt)
+    assert kit.states() == [State.DONE]
+    assert [chunk.counts.done for chunk in kit.store.chunks(kit.batch)] == [1]
+    kit.check()
 
 
 @proves()

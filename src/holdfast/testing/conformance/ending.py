@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.canonical import encode
 from holdfast.core.course import Amended, Barrier, basis, cover, to_note, to_reopen, to_steer
 from holdfast.core.errors import Conflict, Refused, UsageError
-from holdfast.core.journal import Reopened, Sealed, Steered
+from holdfast.core.journal import Acted, Reopened, Sealed, Steered
 from holdfast.core.model import Act, BatchId, BatchMode, Event, ItemNo, Receipt
 from holdfast.stores.base import chunk_of, is_settled, outbox_of
 from holdfast.testing.conformance.kit import Kit, done, needs, proves, reset
@@ -41,7 +41,7 @@ def is_overtaken(kit: Kit, seen: bytes) -> bool:
     """Return whether a note of an end is refused because the batch has changed."""
     try:
         kit.store.amend(
-            kit.batch, to_note("ended", b"\x81", once=True, events=[event("told")], basis=seen), actor="ann"
+            kit.batch, to_note("ended", Acted(reason="so"), once=True, events=[event("told")], basis=seen), actor="ann"
         )
     except Conflict:
         return True
@@ -226,12 +226,12 @@ def nothing_is_handed_out_from_the_end_of_a_batch_on(kit: Kit) -> None:
 def an_end_is_noted_of_the_state_that_was_looked_at(kit: Kit) -> None:
     finished(kit, "a", "b")
     seen = state(kit)
-    kit.store.amend(kit.batch, to_note("warned", b"\x80"), actor="ann")
+    kit.store.amend(kit.batch, to_note("warned", Acted(reason="hm")), actor="ann")
     assert kit.store.amend(
-        kit.batch, to_note("ended", b"\x81", once=True, events=[event("told")], basis=seen), actor="ann"
+        kit.batch, to_note("ended", Acted(reason="so"), once=True, events=[event("told")], basis=seen), actor="ann"
     ).written
     assert not kit.store.amend(
-        kit.batch, to_note("ended", b"\x81", once=True, events=[event("told")], basis=seen), actor="bob"
+        kit.batch, to_note("ended", Acted(reason="so"), once=True, events=[event("told")], basis=seen), actor="bob"
     ).written
     assert kit.kinds()[-2:] == ["warned", "ended"]
     assert heard(kit) == ([("told", None)] if kit.store.capabilities.events else [])

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from holdfast.core import canonical, cursor, ingest
 from holdfast.core.acts import change_of
+from holdfast.core.commitments import Draw
 from holdfast.core.course import to_steer
-from holdfast.core.journal import Body, Spend, decode_body, decode_header
+from holdfast.core.journal import Body, Spend, decode_header
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -34,9 +35,10 @@ from holdfast.core.model import (
 )  # fmt: skip
 from holdfast.core.outcome import Deferred, Done, Failed, Outcome, Skipped
 from holdfast.core.retry import Policy
+from holdfast.core.sections import decode
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle, start
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Idle, Store
+from holdfast.stores.base import Idle, Store, random_bytes
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
 
@@ -48,9 +50,12 @@ ONE_STAGE = canonical.encode({"stages": [{"name": "read"}]})
 
 
 class MakeStore(Protocol):
-    """A function that makes an empty store. `place` is an empty folder, for stores that keep files."""
+    """A function that makes an empty store. `place` is an empty folder, for stores that keep files. The store takes the
+    time from `clock`, and random bytes for ids and salts from `draw`."""
 
-    def __call__(self, place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> Store: ...
+    def __call__(
+        self, place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool], draw: Draw
+    ) -> Store: ...
 
 
 class Kit:
@@ -67,7 +72,7 @@ class Kit:
 
     def open_again(self) -> Store:
         """Return another handle on the same place."""
-        return self._make_store(self._place, clock=self.clock, is_dead=self.dead.__contains__)
+        return self._make_store(self._place, clock=self.clock, is_dead=self.dead.__contains__, draw=random_bytes)
 
     def new_id(self) -> bytes:
         return next(self._ids).to_bytes(16, "big")
@@ -111,11 +116,9 @@ class Kit:
     def commit_of(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
                   due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
         """Return the commit that follows from the outcomes, not yet written."""
-        holder = Holder(
-            batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
-        )
-        settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
-        return commit(holder, settled, commit_id=self.new_id(), release=release, due=due, reserved=reserved)
+        settled = settle(outcomes, stages=claim.end, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
+        return commit(holder_of(claim, version), settled, commit_id=self.new_id(), release=release, due=due,
+                      reserved=reserved)  # fmt: skip
 
     def land(self, claim: Claim, outcomes: Sequence[Outcome] = (), *, version: int = 0, release: bool = False,
              due: float = 0.0, reserved: int = 0) -> Commit:  # fmt: skip
@@ -128,17 +131,12 @@ class Kit:
               outcomes: Sequence[Outcome] = (), release: bool = False) -> Commit:  # fmt: skip
         """Return the commit of a checkpoint after that many rows, not yet written."""
         at = Reached(item=item, rows=rows, cursor=cursor.encode(cursor.Cursor("row", rows)), acc=acc)
-        holder = Holder(
-            batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=LEASE
-        )
-        settled = settle(outcomes, stages=STAGES, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
-        return commit(holder, settled, commit_id=self.new_id(), release=release, reached=[at])
+        settled = settle(outcomes, stages=claim.end, policies=POLICIES, now=self.clock()) if outcomes else NOTHING
+        return commit(holder_of(claim, version), settled, commit_id=self.new_id(), release=release, reached=[at])
 
     def start(self, claim: Claim) -> Commit:
         """Commit the start of an item on trial, which must land."""
-        lease = claim.lease
-        holder = Holder(batch=claim.batch, chunk=lease.chunk, fence=lease.fence, version=claim.version, seconds=LEASE)
-        written = start(holder, commit_id=self.new_id())
+        written = start(holder_of(claim, claim.version), commit_id=self.new_id())
         assert self.store.commit([written]) == [Receipt(landed=True)]
         return written
 
@@ -191,8 +189,7 @@ class Kit:
 
     def last(self, chain: int | None = None) -> Body:
         """Return the body of the last entry."""
-        body: Body = decode_body(self.chain(chain)[-1].body)
-        return body
+        return decode(self.chain(chain)[-1])
 
     def everything(self) -> tuple[object, ...]:
         """Return everything that can be read: equal results before and after mean that nothing changed."""
@@ -211,6 +208,13 @@ class Kit:
 # -- outcomes and changes -----------------------------------------------------------------------------------------
 
 
+def holder_of(claim: Claim, version: int) -> Holder:
+    """Return the grant under which a commit is made."""
+    lease = claim.lease
+    return Holder(batch=claim.batch, uid=claim.uid, chunk=lease.chunk, number=claim.number, fence=lease.fence,
+                  grant=lease.grant, version=version, seconds=LEASE)  # fmt: skip
+
+
 def answer(*, added: int, lo: int, known: int = 0, changed: Sequence[tuple[int, int]] = ()) -> Admitted:
     """Return the expected answer of `add_items`."""
     return Admitted(added=added, lo=ItemNo(lo), known=known, changed=tuple((at, ItemNo(n)) for at, n in changed))
@@ -218,8 +222,7 @@ def answer(*, added: int, lo: int, known: int = 0, changed: Sequence[tuple[int, 
 
 def new_item(key: object, payload: bytes | None = None) -> NewItem:
     text = canonical.storable(str(key))
-    salt = canonical.digest(b"salt", text.encode())[: canonical.SALT_BYTES]
-    return ingest.admit(key, canonical.encode({"key": text}) if payload is None else payload, salt)
+    return ingest.admit(key, canonical.encode({"key": text}) if payload is None else payload)
 
 
 def output_of(item: Item) -> bytes:
@@ -230,7 +233,7 @@ def output_of(item: Item) -> bytes:
 def done(item: Item, *, usd: int = 0) -> Done:
     output = output_of(item)
     spend = Spend(item.n, usd=usd, tokens=7) if usd else None
-    return Done(item, output, canonical.digest(item.salt, output), 0.25, 0.5, spend)
+    return Done(item, output, 0.25, 0.5, spend)
 
 
 def failed(item: Item, *, transient: bool = True, usd: int = 0) -> Failed:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.errors import UsageError
 from holdfast.core.model import BatchId, State, chain_of_batch
 from holdfast.core.outcome import Outcome
@@ -175,14 +175,18 @@ def every_chain_verifies_from_the_batch_to_the_chunk_to_its_child(kit: Kit) -> N
         kit.finish(kit.claim("ann", limit))
     batch = kit.store.batches()[0]
     entries = kit.chain()
-    assert len(list(journal.check_chain(entries, start=journal.GENESIS, head=batch.head, seq=batch.seq))) == 3
+    own = journal.chain_of(batch)
+    checked = journal.check_chain(entries, own, batch.id, start=journal.GENESIS, head=batch.head, seq=batch.seq)
+    assert len(list(checked)) == 3
     chunks = {chunk.id: chunk for chunk in kit.store.chunks(kit.batch)}
     assert [chunk.id for chunk in lineage(list(chunks.values()), 5)] == [1, 3, 4, 5]
     starts = {1: entries[1].hash, 2: entries[2].hash}
     for number in sorted(chunks):
         start, chunk = starts[number], chunks[number]
-        for entry, _ in journal.check_chain(kit.chain(number), start=start, head=chunk.head, seq=chunk.seq):
-            body = journal.decode_body(entry.body)
+        for entry, header in journal.check_chain(
+            kit.chain(number), journal.chain_of(batch, chunk), batch.id, start=start, head=chunk.head, seq=chunk.seq
+        ):
+            body = sections.decode(entry, header)
             if isinstance(body, journal.Claimed) and body.child is not None:
                 starts[body.child[0]] = start
             start = entry.hash

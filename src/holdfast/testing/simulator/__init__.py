@@ -33,7 +33,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, random_bytes
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
@@ -87,7 +87,7 @@ def in_folders(make_store: Callable[..., Store], place: Path) -> MakeStore:
         shutil.rmtree(place / f"world{number - 1}", ignore_errors=True)
         folder = place / f"world{number}"
         folder.mkdir()
-        return make_store(folder, clock=clock, is_dead=is_dead)
+        return make_store(folder, clock=clock, is_dead=is_dead, draw=random_bytes)
 
     return make
 

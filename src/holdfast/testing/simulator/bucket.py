@@ -14,7 +14,7 @@ from holdfast.core.errors import StoreError
 from holdfast.core.model import BatchId, BatchMode, Checkpoint, Chunk, Claim, Commit, ItemNo, StoredItem
 from holdfast.stores.bucket import BucketStore, names
 from holdfast.stores.bucket import store as bucket_store
-from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Document, Root, decode
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Document, Root, checkpoint_of, decode
 from holdfast.stores.buckets.base import Found, ListedObject, ObjectMark, WriteLost
 from holdfast.testing.clock import START
 from holdfast.testing.replay import Violation
@@ -312,11 +312,11 @@ class BucketWorld(World):
         if n not in self._rows:
             self._rows[n] = super().row_of(n)
         document = self._document_of(n)
-        return msgspec.structs.replace(self._rows[n], place=document.place(n, document.columns(), self.stages))
+        return msgspec.structs.replace(self._rows[n], place=document.place(n, document.columns()))
 
     def checkpoint_of(self, n: ItemNo) -> Checkpoint:
         at = self._document_of(n).checkpoints.get(n)
-        return Checkpoint(n, 0, b"") if at is None else Checkpoint(n, at.rows, at.cursor, at.acc, at.at)
+        return Checkpoint(n, 0, b"") if at is None else checkpoint_of(n, at, at.acc)
 
     def is_live(self, chunk: Chunk, now: float) -> bool:
         """Return whether an owner is alive by observation: the time that it wrote may be an hour off."""

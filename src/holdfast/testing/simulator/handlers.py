@@ -7,7 +7,7 @@ misplaced row. So the result of an uninterrupted walk is known for every partiti
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import canonical, cursor, settle
+from holdfast.core import cursor, settle
 from holdfast.core.cursor import Cursor
 from holdfast.core.journal import Spend
 from holdfast.core.model import Checkpoint, Item, ItemNo
@@ -60,7 +60,7 @@ def handle(process: Any, item: Item, seconds: float, result: bytes | None = None
         return Deferred(item, 5 + 60 * world.chance(), "closed", 0.1, seconds)
     world.outputs.make((int(item.n), item.place.stage, item.place.epoch), spend)
     output = output_of(item) if result is None else result
-    return Done(item, output, canonical.digest(item.salt, output), 0.1, seconds, spend)
+    return Done(item, output, 0.1, seconds, spend)
 
 
 def spend_of(world: "World", item: Item) -> Spend | None:
@@ -102,7 +102,7 @@ def look_first(world: "World", item: Item) -> Outcome | None:
     world.counts["adopted"] += 1
     output = output_of(item)
     spend = world.outputs.made[effect]
-    return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend, adopted=True)
+    return Done(item, output, 0.0, 0.0, spend, adopted=True)
 
 
 APART = 100

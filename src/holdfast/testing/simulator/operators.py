@@ -2,7 +2,6 @@
 
 from holdfast.core import acts, course, ingest, verify
 from holdfast.core.acts import Strategy, change_of
-from holdfast.core.canonical import digest_of_acc
 from holdfast.core.course import batch_finished, to_steer
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import BatchMode, Change, ItemState, State, StoredItem
@@ -321,5 +320,4 @@ def _reset_range(world: World, row: StoredItem) -> Change:
     if luck < 0.4:
         return change
     at = checkpoint_at(row.n, int(world.chance() * (length_of(world, row.n) + 1)) if luck < 0.7 else 0)
-    given = digest_of_acc(row.salt, at.acc)
-    return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after, checkpoint=at, acc_digest=given)
+    return Change(n=row.n, state=row.place.state, epoch=row.place.epoch, place=after, checkpoint=at)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.core import canonical, course, journal
+from holdfast.core import canonical, course, journal, sections
 from holdfast.core.limits import BLAME
 from holdfast.core.model import BatchId, BatchMode, Claim, Commit, DeadLimit, Item, ItemNo, State, chain_of_batch
 from holdfast.core.outcome import Failed, Outcome
@@ -39,7 +39,7 @@ class SealedState:
         entries = store.entries(chain_of_batch(self.batch), limit=EVERYTHING)
         noted = ("warned",)  # a worker that does not know of the seal may report that a stage pauses
         last = next(entry for entry in reversed(entries) if journal.decode_header(entry.head).kind not in noted)
-        body = journal.decode_body(last.body)
+        body = sections.decode(last)
         if not isinstance(body, journal.Sealed):
             raise Violation("a batch is sealed, but the last entry of its chain is not a seal")
         if body.heads != hashlib.sha256(b"".join(self.heads)).digest():

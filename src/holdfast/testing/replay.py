@@ -350,8 +350,8 @@ class _Teller:
     def _ended(self, chunk: Chunk, link: Link, entry: Entry, body: journal.Ended) -> None:
         """Apply the end of a chain: everything goes to the successor."""
         id_ = self._id(body.successor)
-        if link.owner is not None or entry.seq != chunk.seq or id_ in self.story.links:
-            raise Violation(f"the chain of chunk {link.id} ends while it is held, twice, or not at its end")
+        if entry.seq != chunk.seq or id_ in self.story.links:
+            raise Violation(f"the chain of chunk {link.id} ends twice, or before its last entry")
         states = [self.story.items[n].state for n in range(link.lo, link.hi)]
         counts = Counts(
             done=states.count(State.DONE), skipped=states.count(State.SKIPPED), dead=states.count(State.DEAD),
@@ -361,7 +361,7 @@ class _Teller:
         self.story.links[id_] = msgspec.structs.replace(link, id=id_, start=entry.hash)
         self.ended[id_] = (chunk.number, entry, body.state, counts)
         link.hi, link.attempts, link.spent, link.tokens, link.seconds = link.lo, 0, 0, 0, 0.0
-        link.blame, link.progressed = 0, True
+        link.blame, link.progressed, link.owner = 0, True, None
 
     def _continued(self, chunk: Chunk, link: Link, entry: Entry, body: journal.Continued) -> None:
         """Check what a successor takes over against what is known of its items."""

@@ -346,7 +346,7 @@ def amended(document: BatchDocument, change: Amendment, marks: Sequence[bytes] =
         document,
         batch=change.batch,
         seal=document.seal if change.batch.sealed_at == document.batch.sealed_at else "",
-        noted=[*document.noted, *marks],
+        noted=[*document.noted, *(mark for mark in marks if mark not in document.noted)],
     )
 
 

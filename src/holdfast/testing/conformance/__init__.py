@@ -7,8 +7,8 @@ For a new store, add one line to a test file:
     test_my_store = conformance(lambda place, **given: MyStore(place / "state", **given))
 
 pytest then runs every check below on a new store: `test_my_store[a_stale_fence_cannot_commit]` and so on. `place` is an
-empty folder, `clock` a clock that moves only when the check moves it, `is_dead` returns whether the process of an owner
-is known to have ended. For a store that loses everything when it is closed, pass `durable=False`; for one that lacks
+empty folder; the store is also given `clock`, a clock that moves only when the check moves it, `is_dead`, which returns
+whether the process of an owner is known to have ended, and `draw`, which returns random bytes for ids and salts. For a store that loses everything when it is closed, pass `durable=False`; for one that lacks
 capabilities, name them, as in `without=("budget", "events")`, and their checks are left out.
 
 A check is a function whose name is the promise. `holdfast.testing.comparison` goes further: it calls the store and the
@@ -31,6 +31,7 @@ CHAPTER_NAMES = (
     "acting",
     "ending",
     "reading",
+    "recording",
     "durability",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in CHAPTER_NAMES))  # a failure then shows its values
@@ -45,6 +46,7 @@ from holdfast.testing.conformance import (  # noqa: E402
     holding,
     opening,
     reading,
+    recording,
     scanning,
     spending,
 )
@@ -52,7 +54,7 @@ from holdfast.testing.conformance.kit import Check, Kit, MakeStore  # noqa: E402
 
 __all__ = ["Check", "Kit", "MakeStore", "checks", "conformance"]
 
-CHAPTERS = (opening, claiming, spending, holding, committing, scanning, acting, ending, reading)
+CHAPTERS = (opening, claiming, spending, holding, committing, scanning, acting, ending, reading, recording)
 
 
 def conformance(make_store: MakeStore, *, durable: bool = True, without: Collection[str] = (),

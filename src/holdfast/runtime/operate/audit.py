@@ -2,8 +2,10 @@
 
 Every chain is checked from its start to the head in the store: the batch's own from its first entry, an ingested
 chunk's from the entry that admitted it, a child's from where it was cut from its parent. Then the journal is replayed
-and compared with the store: payloads, outputs, places, totals, ranges and owners. Every key must lead to its item. A
-finding names the entry, the item or the chunk.
+and compared with the store: payloads, outputs, places, totals, ranges, owners and words. Every key must lead to its
+item. A finding names the entry, the item or the chunk. Words that were removed are counted, not found.
+
+Every digest is compared by the formula of the format of the entry that it stands in.
 
 A batch that is running can be audited: a group that changes meanwhile is read again.
 """
@@ -15,16 +17,15 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.core import canonical, course, journal
+from holdfast.core import canonical, commitments, course, journal, record, sections
 from holdfast.core.errors import ChainBroken, Damaged, SinkError, Superseded, UsageError
-from holdfast.core.model import Batch, BatchMode, Chunk, ChunkId, Entry, Output, StoredItem, chain_of_batch
+from holdfast.core.model import Batch, BatchMode, Checkpoint, Chunk, Entry, Output, StoredItem
 from holdfast.core.plain import Plain
-from holdfast.core.verify import Depth
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import grouped
-from holdfast.runtime.operate.replay import Projection, moment
+from holdfast.runtime.operate.replay import AdmittedGroup, Inconsistent, Projection, ReplayedPosition, moment
 from holdfast.runtime.report import status
-from holdfast.runtime.verify.inspector import OutputInspector, RecordedItem, sinks_of
+from holdfast.runtime.verify.inspector import OutputInspector, RecordedDigest, sinks_of
 from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output, find_items
 
 TRIES = 3
@@ -36,7 +37,7 @@ class AuditFinding:
     """One discrepancy that an audit found."""
 
     kind: str
-    """batch, chain, checkpoint, chunk, key, output, payload, place, range, seal, totals"""
+    """batch, chain, checkpoint, chunk, key, output, payload, place, range, seal, text, totals"""
     where: str
     """The entry, item or chunk."""
     message: str
@@ -63,9 +64,13 @@ class Audit(Plain):
     more_findings: bool = False
     set_back: str = ""
     """A note if the store was set back since the batch was opened: entries may be missing that no chain shows."""
+    removed: int = 0
+    """Words in the journal that were removed: the commitments to them are there, and the chains hold without them."""
 
     def __str__(self) -> str:
         checked = f"{self.chains:,} chains, {self.entries:,} entries, {self.items:,} items, {self.outputs:,} outputs"
+        if self.removed:
+            checked += f"; words were removed in {self.removed:,} places"
         found = [f"  {each.kind}: {each.where}: {each.message}" for each in self.findings]
         return "\n".join([f"{self.batch}: {'it holds' if self.holds else 'it does not hold'}. {checked}", *found])
 
@@ -107,13 +112,14 @@ class _AuditTally:
     outputs: int = 0
     files_unread: int = 0
     superseded: int = 0
+    removed: int = 0
     findings: list[AuditFinding] = field(default_factory=list)
 
     def find(self, kind: str, where: str, message: str) -> None:
         self.findings.append(AuditFinding(kind=kind, where=where, message=message))
 
     def add(self, other: "_AuditTally") -> None:
-        for name in ("chains", "entries", "items", "outputs", "files_unread", "superseded"):
+        for name in ("chains", "entries", "items", "outputs", "files_unread", "superseded", "removed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.findings += other.findings[: FINDINGS + 1 - len(self.findings)]
 
@@ -125,12 +131,12 @@ class _Auditor:
     def audit(self) -> Audit:
         total, busy = _AuditTally(), 0
         is_readable = self._read_definition(total)
-        chunks = self._store.chunks(self._batch.id)
+        chunks = self._read_chunks()
         self._check_ranges(chunks, total)
-        for start, group in self._groups(total):
+        for group in self._groups(total):
             if not is_readable:
                 continue
-            seen, was_busy = self._settled_group(start, group, _within(chunks, group))
+            seen, was_busy = self._settled_group(group, _within(chunks, group.body))
             total.add(seen)
             busy += was_busy
             if self._progress is not None:
@@ -143,6 +149,7 @@ class _Auditor:
             outputs=total.outputs,
             files_unread=total.files_unread,
             superseded=total.superseded,
+            removed=total.removed,
             busy=busy,
             findings=tuple(total.findings[:FINDINGS]),
             more_findings=len(total.findings) > FINDINGS,
@@ -152,37 +159,52 @@ class _Auditor:
     def _read_definition(self, total: _AuditTally) -> bool:
         try:
             self._stages = course.stage_names(self._batch)
-            self._inspector = OutputInspector(batch=self._batch.name, names=self._stages, sinks=sinks_of(self._batch))
+            self._inspector = OutputInspector(batch=self._batch.name, uid=self._batch.uid, names=self._stages,
+                                              sinks=sinks_of(self._batch))  # fmt: skip
         except (msgspec.DecodeError, TypeError, ValueError, LookupError, UsageError) as error:
             total.find("batch", f"batch {self._batch.name!r}", f"its definition cannot be read ({error})")
             return False
         return True
 
+    def _read_chunks(self) -> list[Chunk]:
+        """Return the chunks of the batch, and remember their numbers."""
+        chunks = self._store.chunks(self._batch.id)
+        self._numbers = {int(chunk.id): chunk.number for chunk in chunks}
+        return chunks
+
     # -- chains -------------------------------------------------------------------------------------------------
 
-    def _groups(self, total: _AuditTally) -> Iterator[tuple[bytes, journal.Ingested]]:
+    def _groups(self, total: _AuditTally) -> Iterator[AdmittedGroup]:
         """Check the batch's own chain, and yield every ingested group with the hash that its chunk starts at."""
-        at, opened, admitted, is_ended = chain_of_batch(self._batch.id), None, 0, False
+        opened, admitted, is_ended = None, 0, False
         way = journal.Steered(BatchMode.OPEN, "")
         seal: journal.Sealed | None = None
-        for entry, _, body in self._chain(at, journal.GENESIS, self._batch.head, self._batch.seq, total):
+        row, covers_ids, first = self._batch, False, 0
+        for entry, header, body in self._chain(journal.chain_of(row), journal.GENESIS, row.head, row.seq, total):
+            where = journal.name(entry.chain, entry.seq)
+            first = first or header.format
+            if first == 1 and header.format != 1:
+                if not isinstance(body, journal.Formatted):
+                    total.find("chain", where, "it has format 2, but no entry says where that format begins")
+                first = 2
+            if isinstance(body, journal.Formatted):
+                self._check_formatted(where, body, total)
             if isinstance(body, journal.Opened):
                 opened = body
             if isinstance(body, journal.Steered):
                 is_ended = course.is_read(is_ended, way.expected, body, admitted)
                 way = body
             if isinstance(body, journal.Sealed | journal.Reopened):
-                seal = body if isinstance(body, journal.Sealed) else None
+                seal, covers_ids = body if isinstance(body, journal.Sealed) else None, header.format == 1
             if isinstance(body, journal.Ingested):
                 admitted, is_ended = body.hi, is_ended or body.ended
             if isinstance(body, journal.Ingested) and body.hi > body.lo:
-                if len(body.digests) != canonical.DIGEST_BYTES * (body.hi - body.lo):
-                    total.find(
-                        "chain", journal.name(entry.chain, entry.seq), "it does not have one digest for every item"
-                    )
+                wrong = _incomplete(body, header.format)
+                if wrong is not None:
+                    total.find("chain", where, wrong)
                     continue
-                yield entry.hash, body
-        row = self._batch
+                number = self._numbers.get(body.chunk, -body.chunk) if header.format == 1 else body.chunk
+                yield AdmittedGroup(body, number, header.format, entry.seq, entry.hash)
         if journal.Opened(row.name, row.pipeline, row.definition) != opened:
             total.find("batch", f"batch {row.name!r}", "its name, pipeline or definition is not the one in its journal")
         facts = (
@@ -196,16 +218,26 @@ class _Auditor:
         for what, held, told in facts:
             if held != told:
                 total.find("batch", f"batch {row.name!r}", f"{what} {held}, but its journal says {told}")
-        if seal is not None and seal.heads != course.cover(self._store.chunks(row.id)):
+        if seal is not None and seal.heads != course.cover(self._store.chunks(row.id), by_id=covers_ids):
             total.find("seal", f"batch {row.name!r}", "its chains do not end where they did when it was sealed")
 
+    def _check_formatted(self, where: str, body: journal.Formatted, total: _AuditTally) -> None:
+        """Compare the entry at which format 2 begins with the numbers of batch and chunks in the store."""
+        if body.batch != self._batch.id:
+            total.find("batch", where, f"it names batch number {body.batch}, but the store has number {self._batch.id}")
+        for id_, number in body.chunks:
+            held = self._numbers.get(id_)
+            if held != number:
+                what = "the store does not have it" if held is None else f"the store says {held}"
+                total.find("chunk", f"chunk {id_}", f"{where} gives it the number {number}, but {what}")
+
     def _chain(
-        self, at: int, start: bytes, head: bytes, seq: int, seen: _AuditTally
+        self, chain: journal.Chain, start: bytes, head: bytes, seq: int, seen: _AuditTally
     ) -> Iterator[tuple[Entry, journal.Header, journal.Body]]:
         """Yield every entry of a chain up to `seq` whose link, header and body are valid; the others become
         findings."""
         seen.chains += 1
-        prev, expected, last_fence = start, 1, 0
+        at, prev, expected, last = chain.id, start, 1, None
         for entry in each_entry(self._store, at):
             if entry.seq > seq:
                 break
@@ -218,16 +250,17 @@ class _Auditor:
                 prev = b""
             seen.entries += 1
             try:
-                header = journal.check(entry, prev if prev else None)
-                body = journal.decode_body(entry.body)
+                header = journal.check(entry, prev if prev else None, chain, self._batch.id)
+                body = self._read_body(entry, header, seen)
             except ChainBroken as broken:
                 where, _, message = str(broken).partition(": ")
                 seen.find("chain", where, message)
-            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
                 seen.find("chain", journal.name(at, entry.seq), f"its body cannot be read ({error})")
             else:
-                self._check_header(header, last_fence, isinstance(body, journal.Claimed), seen)
-                last_fence = header.fence
+                where = journal.name(at, entry.seq)
+                self._check_header(where, header, last, isinstance(body, journal.Claimed), seen)
+                last = header
                 yield entry, header, body
             prev, expected = entry.hash, entry.seq + 1
         if expected - 1 != seq or prev != head:
@@ -237,10 +270,22 @@ class _Auditor:
             )
             seen.find("chain", journal.name(at, seq), message)
 
-    def _check_header(self, header: journal.Header, last_fence: int, is_grant: bool, seen: _AuditTally) -> None:
-        where = journal.name(header.chain, header.seq)
-        if header.batch != self._batch.id:
-            seen.find("chain", where, f"it belongs to batch number {header.batch}")
+    def _read_body(self, entry: Entry, header: journal.Header, seen: _AuditTally) -> journal.Body:
+        """Return the body of an entry; words that differ from their commitment are not read."""
+        words = sections.check_texts(entry, header)
+        seen.removed += words.removed
+        if words.changed:
+            where = journal.name(entry.chain, entry.seq)
+            seen.find("text", where, f"{words.changed} were changed, exchanged or added")
+            entry = msgspec.structs.replace(entry, texts=())
+        return sections.decode(entry, header)
+
+    def _check_header(
+        self, where: str, header: journal.Header, last: journal.Header | None, is_grant: bool, seen: _AuditTally
+    ) -> None:
+        last_fence = 0 if last is None else last.fence
+        if last is not None and header.format < last.format:
+            seen.find("chain", where, f"it has format {header.format} after {last.format}: a format never goes back")
         if header.fence < last_fence or (is_grant and header.fence == last_fence):
             seen.find(
                 "chain", where, f"its fence is {header.fence} after {last_fence}: a fence never goes back or repeats"
@@ -262,53 +307,58 @@ class _Auditor:
 
     # -- one group ----------------------------------------------------------------------------------------------
 
-    def _settled_group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> tuple[_AuditTally, bool]:
+    def _settled_group(self, group: AdmittedGroup, family: list[Chunk]) -> tuple[_AuditTally, bool]:
         """Check a group; before reporting a finding, make sure that the group did not change while it was read."""
         for _ in range(TRIES):
-            seen = self._group(start, group, family)
+            seen = self._group(group, family)
             if not seen.findings:
                 return seen, False
             before = {chunk.id: chunk.seq for chunk in family}
-            family = _within(self._store.chunks(self._batch.id), group)
+            family = _within(self._read_chunks(), group.body)
             if before == {chunk.id: chunk.seq for chunk in family}:
                 return seen, False
-        seen.findings = [finding for finding in seen.findings if finding.kind == "chain"]
+        seen.findings = [finding for finding in seen.findings if finding.kind in ("chain", "text")]
         return seen, True
 
-    def _group(self, start: bytes, group: journal.Ingested, family: list[Chunk]) -> _AuditTally:
+    def _group(self, group: AdmittedGroup, family: list[Chunk]) -> _AuditTally:
         seen = _AuditTally()
-        projection = Projection(group, len(self._stages))
-        starts = {ChunkId(group.chunk): start}
+        projection = Projection(group, len(self._stages), self._batch.uid, self._numbers)
+        starts = {group.number: group.start}
         for chunk in family:
-            begin = starts.pop(chunk.id, None)
+            begin = starts.pop(chunk.number, None)
             if begin is None:
                 seen.find(
                     "chain",
                     f"chunk {chunk.id}",
-                    "no entry records where it was cut from its parent, so its chain has no start",
+                    "no entry records where it was cut from its parent or succeeds it, so its chain has no start",
                 )
                 continue
-            prev = begin
-            for entry, header, body in self._chain(chunk.id, begin, chunk.head, chunk.seq, seen):
+            prev, chain = begin, journal.chain_of(self._batch, chunk)
+            for entry, header, body in self._chain(chain, begin, chunk.head, chunk.seq, seen):
                 if isinstance(body, journal.Claimed) and body.child is not None:
-                    starts[ChunkId(body.child[0])] = prev
-                self._replay(projection, header, body, seen)
+                    starts[projection.number_of(header, body.child[0])] = prev
+                if isinstance(body, journal.Ended):
+                    starts[body.successor] = entry.hash
+                self._replay(projection, chunk.number, entry, header, body, seen)
                 prev = entry.hash
         for missing in starts:
-            seen.find("chain", f"chunk {missing}", "it is in the journal, but not in the store")
-        if not seen.findings:
+            named = f"chunk {-missing}" if missing < 0 else f"chunk number {missing} of the batch"
+            seen.find("chain", named, "it is in the journal, but not in the store")
+        if all(finding.kind == "text" for finding in seen.findings):
             self._compare(projection, family, seen)
         return seen
 
-    def _replay(self, projection: Projection, header: journal.Header, body: journal.Body, seen: _AuditTally) -> None:
+    def _replay(
+        self, projection: Projection, number: int, entry: Entry, header: journal.Header, body: journal.Body,
+        seen: _AuditTally,
+    ) -> None:  # fmt: skip
+        where = journal.name(entry.chain, entry.seq)
         try:
-            projection.replay(header, body)
+            projection.replay(number, entry, header, body)
+        except Inconsistent as error:
+            seen.find("chain", where, str(error))
         except (IndexError, ValueError) as error:
-            seen.find(
-                "chain",
-                journal.name(header.chain, header.seq),
-                f"it refers to items that its group does not have ({error})",
-            )
+            seen.find("chain", where, f"it refers to items that its group does not have ({error})")
 
     def _compare(self, projection: Projection, family: list[Chunk], seen: _AuditTally) -> None:
         """Compare the store with the replayed journal."""
@@ -347,30 +397,46 @@ class _Auditor:
         left = dict(projection.positions)
         for held in each_checkpoint(self._store, self._batch.id, lo=projection.lo, hi=projection.hi):
             where, told = f"item {held.n}", left.pop(held.n, None)
-            item = next(iter(self._store.items(self._batch.id, lo=held.n, hi=held.n + 1)), None)
-            digest = canonical.digest_of_acc(item.salt, held.acc) if item is not None else b""
             if told is None:
                 seen.find("checkpoint", where, "its checkpoint is in the store, but not in the journal")
-            elif (told.rows, told.cursor) != (held.rows, held.cursor):
+            elif told.at.rows != held.rows or told.cursor not in (None, held.cursor):
                 seen.find(
                     "checkpoint",
                     where,
-                    f"its checkpoint is after {held.rows:,} rows, but the journal's is after {told.rows:,}",
+                    f"its checkpoint is after {held.rows:,} rows, but the journal's is after {told.at.rows:,}",
                 )
-            elif told.digest != digest:
+            elif not self._has_accumulator(told, held):
                 seen.find("checkpoint", where, "its accumulator is not the recorded one")
         for n in left:
             seen.find("checkpoint", f"item {n}", "its checkpoint is in the journal, but not in the store")
+
+    def _has_accumulator(self, told: ReplayedPosition, held: Checkpoint) -> bool:
+        """Return whether the accumulator of a checkpoint is the recorded one."""
+        now = record.of_accumulator(self._batch.uid, held)
+        if told.restated and told.restated != now:
+            return False
+        if told.form == 1:
+            now = b"" if held.acc is None else commitments.first_format(held.salt, held.acc)
+        return told.at.digest == now
+
+    def _has_payload(self, told: RecordedDigest, item: StoredItem) -> bool:
+        """Return whether key and payload of an item are those of a recorded digest."""
+        if told.format == 1:
+            key = canonical.key_text(item.key)
+            return commitments.first_format_item(item.salt, key, item.payload) == told.digest
+        uid = self._batch.uid
+        return commitments.payload(uid, item.key, item.revision, item.salt, item.payload) == told.digest
 
     def _compare_item(
         self, projection: Projection, item: StoredItem, leads_to: int | None, outputs: list[Output], seen: _AuditTally
     ) -> None:
         seen.items += 1
         where = f"item {item.n} ({item.key!r})"
-        if canonical.item_digest(item.salt, canonical.key_text(item.key), item.payload) != projection.payload_digest(
-            item.n
-        ):
+        if not all(self._has_payload(told, item) for told in projection.payload_digests(item.n)):
             seen.find("payload", where, "its key or payload is not the one that was admitted")
+        wrong = projection.origin_difference(item)
+        if wrong is not None:
+            seen.find("payload", where, wrong)
         if leads_to != item.n:
             seen.find("key", where, "its key does not lead to it: the key, or the index of keys, was changed")
         wrong = projection.difference(item)
@@ -384,12 +450,12 @@ class _Auditor:
     def _compare_output(
         self, projection: Projection, item: StoredItem, output: Output, where: str, seen: _AuditTally
     ) -> None:
-        told = projection.output_digest(item.n, output.stage)
+        told = projection.output_digests(item.n, output.stage)
         name = self._name(output.stage)
         if told is None:
             seen.find("output", where, f"its output of {name!r} is in the store, but not in the journal")
             return
-        epoch, digest = told
+        epoch, digests = told
         if epoch < 0:
             return
         if epoch != min(output.epoch, 0xFFFF):
@@ -398,6 +464,11 @@ class _Auditor:
                 where,
                 f"its output of {name!r} is of epoch {output.epoch}, but the journal's is of epoch {epoch}",
             )
+            return
+        other = f"its output of {name!r} is not the one that was recorded"
+        later = [digest for digest in digests if digest.format != 1]
+        if not all(digest.proves(self._batch.uid, output, b"") for digest in later):
+            seen.find("output", where, other)
             return
         if output.file is not None and not self._full:
             seen.files_unread += 1
@@ -411,8 +482,8 @@ class _Auditor:
         except (SinkError, OSError) as error:
             seen.find("output", where, f"its output of {name!r} cannot be read: {error}")
             return
-        if self._inspector.content(RecordedItem.of(item, [output]), output.stage, data, Depth.FULL, digest) is not None:
-            seen.find("output", where, f"its output of {name!r} is not the one that was recorded")
+        if not all(digest.proves(self._batch.uid, output, data) for digest in digests):
+            seen.find("output", where, other)
 
     def _name(self, stage: int) -> str:
         return lookup.stage_title(self._stages, stage)
@@ -439,8 +510,22 @@ def _sealed(is_sealed: bool) -> str:
     return "sealed" if is_sealed else "not sealed"
 
 
+def _incomplete(body: journal.Ingested, form: int) -> str | None:
+    """Return which facts about its items an entry lacks, or None."""
+    refused = [n for n, _ in body.invalid]
+    if len(body.digests) != commitments.DIGEST_BYTES * (body.hi - body.lo):
+        return "it does not have one digest for every item"
+    if len(body.raws) != commitments.DIGEST_BYTES * len(body.raw_items or ()):
+        return "it does not have one digest for every item that validation changed"
+    if form != 1 and [each.n for each in body.refusals] != refused:
+        return "it does not say of every refused item why"
+    named = [*refused, *(n for n, _ in body.parents), *(body.raw_items or ())]
+    return None if all(body.lo <= n < body.hi for n in named) else "it refers to items that it does not admit"
+
+
 def _within(chunks: Sequence[Chunk], group: journal.Ingested) -> list[Chunk]:
-    """Return the chunks of a group, parents before their children; `chunks` is in the order of items."""
+    """Return the chunks of a group, parents before their children; `chunks` is in the order of items. A chunk whose
+    chain has ended is where its items begin."""
     first = bisect_left(chunks, group.lo, key=lambda chunk: chunk.lo)
     last = bisect_left(chunks, group.hi, key=lambda chunk: chunk.lo)
-    return sorted(chunks[first:last], key=lambda chunk: chunk.id)
+    return sorted(chunks[first:last], key=lambda chunk: chunk.number)

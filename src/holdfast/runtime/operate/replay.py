@@ -175,6 +175,8 @@ class Projection:
         standing = self._standing[number]
         if standing.is_ended:
             raise Inconsistent("it follows the end of its chain")
+        if number in self._endings and not isinstance(body, journal.Continued):
+            raise Inconsistent("it is the first entry of a successor, but does not say what it takes over")
         fence, standing.fence = standing.fence, header.fence
         if isinstance(body, journal.Claimed):
             self._claimed(number, standing, fence, header, body)
@@ -379,7 +381,7 @@ class Projection:
         cursor = told.cursor if not carried.said else None
         if told.at.rows != carried.rows or cursor not in (None, carried.cursor):
             raise other
-        if told.form != 1 and told.at.digest != carried.digest or bool(told.at.digest) != bool(carried.digest):
+        if (told.form != 1 and told.at.digest != carried.digest) or bool(told.at.digest) != bool(carried.digest):
             raise other
         told.restated = carried.digest if told.form == 1 else b""
 

@@ -7,9 +7,10 @@ For a new store, add one line to a test file:
     test_my_store = conformance(lambda place, **given: MyStore(place / "state", **given))
 
 pytest then runs every check below on a new store: `test_my_store[a_stale_fence_cannot_commit]` and so on. `place` is an
-empty folder; the store is also given `clock`, a clock that moves only when the check moves it, `is_dead`, which returns
-whether the process of an owner is known to have ended, and `draw`, which returns random bytes for ids and salts. For a store that loses everything when it is closed, pass `durable=False`; for one that lacks
-capabilities, name them, as in `without=("budget", "events")`, and their checks are left out.
+empty folder. The store is also given `clock`, a clock that moves only when the check moves it; `is_dead`, which returns
+whether the process of an owner is known to have ended; and `draw`, which returns random bytes for ids and salts. For a
+store that loses everything when it is closed, pass `durable=False`; for one that lacks capabilities, name them, as in
+`without=("budget", "events")`, and their checks are left out.
 
 A check is a function whose name is the promise. `holdfast.testing.comparison` goes further: it calls the store and the
 memory store with the same random calls and compares the answers.

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core import commitments, journal, lease, record, sections
 from holdfast.core.errors import ChainBroken
-from holdfast.core.journal import Advanced, Ingested
+from holdfast.core.journal import Ingested
 from holdfast.core.model import (
     Claim,
     CommitRefusal,
@@ -114,7 +114,7 @@ def the_journal_has_a_commitment_to_every_output_with_its_own_salt(kit: Kit) -> 
     claim = kit.claim()
     items = kit.load(claim)
     kit.land(claim, [done(items[1]), failed(items[0])])
-    (advanced,) = [group for group in _commit(kit, claim).advanced]
+    (advanced,) = _commit(kit, claim).advanced
     (output,) = kit.store.outputs(kit.batch)
     assert advanced.digests == record.of_output(claim.uid, output)
     other = msgspec.structs.replace(output, data=b"another")
@@ -279,7 +279,7 @@ def an_item_may_have_a_parent_which_the_journal_names(kit: Kit) -> None:
 @proves("B11", "E12")
 def a_long_chain_ends_and_its_successor_takes_everything_over(kit: Kit) -> None:
     kit.admit("feed", kind=Kind.PARTITIONS)
-    with mock.patch.object(lease, "CHAIN_ENTRIES", 4):
+    with mock.patch.object(lease, "CHAIN_ENTRIES", 6):
         for turn in range(6):
             claim = kit.claim("ann")
             (item,) = kit.load(claim)
@@ -287,9 +287,9 @@ def a_long_chain_ends_and_its_successor_takes_everything_over(kit: Kit) -> None:
             assert kit.store.commit([kit.reach(claim, item, rows, acc=b"[%d]" % rows)])[0].landed
             assert kit.store.commit([kit.commit_of(claim, version=1, release=True)])[0].landed
     chunks = kit.store.chunks(kit.batch)
-    assert [(chunk.lo, chunk.hi, chunk.number) for chunk in chunks] == [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 4)]
-    assert [chunk.parent for chunk in chunks] == [None, *(chunk.id for chunk in chunks[:3])]
-    assert [chunk.fence for chunk in chunks] == [2, 3, 5, 6] or chunks[-1].fence == 6, "fences only grow"
+    assert [(chunk.lo, chunk.hi, chunk.number) for chunk in chunks] == [(0, 0, 1), (0, 0, 2), (0, 1, 3)]
+    assert [chunk.parent for chunk in chunks] == [None, *(chunk.id for chunk in chunks[:2])]
+    assert [chunk.fence - chunks[0].fence for chunk in chunks] == [0, 2, 4], "fences only grow"
     assert kit.kinds(chunks[0].id)[-1] == "ended"
     assert kit.kinds(chunks[1].id)[0] == "continued"
     (at,) = kit.store.checkpoints(kit.batch)
@@ -299,13 +299,7 @@ def a_long_chain_ends_and_its_successor_takes_everything_over(kit: Kit) -> None:
     last = kit.chain(chunks[0].id)[-1]
     assert isinstance(first, journal.Continued)
     assert (first.predecessor, first.seq, first.head) == (1, last.seq, last.hash)
-    assert [group for entry in everything_written(kit) for group in _groups(entry)] == []
     kit.check()
-
-
-def _groups(entry: Entry) -> list[Advanced]:
-    body = sections.decode(entry)
-    return body.advanced if isinstance(body, journal.Checkpointed) else []
 
 
 @proves("C13", "E12")

@@ -1,4 +1,4 @@
-"""Squares of ten numbers, kept in a Store of one's own: `python examples/own_store/app.py`, again after every crash."""
+"""Squares of ten numbers, in a custom store: run `python examples/own_store/app.py`, again after every crash."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""A Store of one's own, in one file: each line is one transaction, written as the rows that it changed.
+"""A store in one file: each line is one transaction, written as the rows that it changed.
 
-To open the log is to read all of its lines. Any number of processes on one host may share it: whoever makes a call
-holds the file, and reads what others have written before it decides. Every decision is a function of the core; what is
-left for a store is to look up the facts and to write the answer down. It reads everything when it is opened and never
-forgets a line, so it is for small batches, and for showing how to write a Store.
+Opening the log means reading all of its lines. Any number of processes on one host may share it: each call locks the
+file and reads what others have written before it decides. Every decision is a function of the core, and so is every
+entry of the journal. The store looks up facts and writes the answers. It holds everything in memory and never removes a
+line, so it is for small batches, and for showing how to write a store.
 """
 
 import fcntl
@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import acts, course, ingest, journal, lease, settle
+from holdfast.core import acts, course, ingest, journal, lease, record, sections, settle
 from holdfast.core.canonical import key_text
+from holdfast.core.commitments import GRANT_BYTES, UID_BYTES, Draw
 from holdfast.core.course import Amended, Barrier, BatchFacts, Decide
 from holdfast.core.errors import Refused, StoreUnavailable, UsageError
 from holdfast.core.model import (
@@ -32,16 +33,17 @@ from holdfast.core.model import (
     Claim,
     ClaimRequest,
     Commit,
-    Counts,
     Entry,
     Event,
     Item,
     ItemNo,
     ItemState,
+    Key,
     Kind,
     Lease,
     Move,
     NewItem,
+    Origin,
     Output,
     Receipt,
     State,
@@ -49,14 +51,39 @@ from holdfast.core.model import (
     StoredItem,
     chain_of_batch,
 )
+from holdfast.core.states import on_plain_way
 from holdfast.stores import faults, owners
-from holdfast.stores.base import Capabilities, Idle, chunk_of, find_batch, lineage, unwritten
+from holdfast.stores.base import (
+    NOWHERE,
+    Capabilities,
+    Idle,
+    chunk_of,
+    each_checkpoint,
+    each_item,
+    each_output,
+    find_batch,
+    lineage,
+    random_bytes,
+    unwritten,
+)
 
 replace = msgspec.structs.replace
+
+
+class Revision(msgspec.Struct, frozen=True):
+    """One payload of an item, with its salts. `NewItem.raw` is not stored: the journal has a commitment to it."""
+
+    key: Key
+    payload: bytes
+    salt: bytes
+    raw_salt: bytes
+    parent: ItemNo | None
+
+
 TABLES: dict[str, tuple[Any, Any]] = {
     "batches": (int, Batch),
     "chunks": (int, Chunk),
-    "items": (tuple[int, int], NewItem),
+    "items": (tuple[int, int, int], Revision),
     "places": (tuple[int, int], ItemState),
     "outputs": (tuple[int, int, int], Output),
     "checkpoints": (tuple[int, int], Checkpoint),
@@ -64,7 +91,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "events": (int, StoredEvent),
     "receivers": (str, int),
 }
-"""Of every table, what a row is found by and what it is."""
+"""The type of the key and of the row of every table. Outputs, checkpoints and revisions have their salts beside their
+content, and entries have their words (`Entry.texts`)."""
 
 
 class LogStore:
@@ -72,10 +100,12 @@ class LogStore:
 
     capabilities = Capabilities()
 
-    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time,
-                 is_dead: Callable[[str], bool] = owners.is_dead) -> None:  # fmt: skip
+    def __init__(
+        self, path: str | Path, *, clock: Callable[[], float] = time.time,
+        is_dead: Callable[[str], bool] = owners.is_dead, draw: Draw = random_bytes,
+    ) -> None:  # fmt: skip
         self.url = f"log:{path}"
-        self._clock, self._is_dead = clock, is_dead
+        self._clock, self._is_dead, self._draw = clock, is_dead, draw
         self._mutex = threading.RLock()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         _sync_folder(Path(path).parent)
@@ -85,7 +115,7 @@ class LogStore:
         return self._clock()
 
     def mark(self, batch: BatchId) -> int:
-        """How long the log is."""
+        """Return the length of the log."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
@@ -101,10 +131,10 @@ class LogStore:
             found = find_batch(self, name)
             if found is None:
                 number = BatchId(len(self._rows["batches"]) + 1)
-                found = Batch(id=number, name=name, pipeline=pipeline, definition=definition, opened_at=self.now(),
-                              admitted=0, head=journal.GENESIS)  # fmt: skip
-                body = journal.encode_body(journal.Opened(name=name, pipeline=pipeline, definition=definition))
-                found = self._link_batch(found, "opened", body, actor)
+                found = Batch(id=number, uid=self._draw(UID_BYTES), name=name, pipeline=pipeline, definition=definition,
+                              opened_at=self.now(), admitted=0, head=journal.GENESIS)  # fmt: skip
+                body = journal.Opened(name=name, pipeline=pipeline, definition=definition)
+                self._link_batch(found, "opened", body, actor)
                 self._tell(number, [course.batch_opened(name, pipeline)])
             return self._amend(found.id, course.to_redefine(pipeline, definition), actor).batch
 
@@ -125,11 +155,16 @@ class LogStore:
         if change is None:
             return Amended(batch=found, written=False)
         self._tell(batch, change.events)
-        return Amended(batch=self._link_batch(change.batch, change.kind, change.body, actor), written=True)
+        self._link_batch(change.batch, change.kind, change.body, actor)
+        return Amended(batch=self._known(batch), written=True)
 
-    def _is_noted(self, batch: BatchId, kind: str, body: bytes) -> bool:
+    def _is_noted(self, batch: BatchId, kind: str, body: journal.Body) -> bool:
+        """Return whether there is such a note. Stored bodies have salts, so bodies are compared with their words put
+        back. That is possible because this store never removes words: others remember a mark of the note."""
+        content = journal.encode_content(body)
         entries = self.entries(chain_of_batch(batch), limit=1 << 60)
-        return any(entry.body == body and journal.decode_header(entry.head).kind == kind for entry in entries)
+        notes = (entry for entry in entries if journal.decode_header(entry.head).kind == kind)
+        return any(journal.encode_content(sections.decode(entry)) == content for entry in notes)
 
     def delivered(self, receiver: str, up_to: int = 0) -> int:
         with self._turn("delivered"):
@@ -139,42 +174,40 @@ class LogStore:
     # -- items in -----------------------------------------------------------------------------------------------
 
     def add_items(
-        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False, actor: str = ""
-    ) -> Admitted:
+        self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
+        actor: str = "", origin: Origin = NOWHERE,
+    ) -> Admitted:  # fmt: skip
         with self._turn("add_items"):
             found = self._known(batch)
             fresh, answer = ingest.sort_out(items, self.known(batch, items), found.admitted)
             if not fresh and not (ended and found.ingested_at is None):
                 return answer
             course.check_takes_items(found, len(fresh))
-            self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor)
+            self._admit(found, fresh, kind, ended or course.is_last(found, len(fresh)), actor, origin)
             return answer
 
-    def _admit(self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str) -> None:
-        lo, hi, now = batch.admitted, batch.admitted + len(fresh), self.now()
-        dead = [(n, item) for n, item in enumerate(fresh, start=lo) if item.place.state is State.DEAD]
-        for n, item in enumerate(fresh, start=lo):
-            self._put("items", (batch.id, n), item)
-        for n, item in dead:
-            self._put("places", (batch.id, n), item.place)
-        self._tell(batch.id, [course.item_dead(n, item.key, item.place) for n, item in dead])
-        number = ChunkId(len(self._rows["chunks"]) + 1 if fresh else 0)
-        body = journal.Ingested(lo=lo, hi=hi, digests=b"".join(item.digest for item in fresh), chunk=number,
-                                ended=ended, invalid=[(n, item.place.code) for n, item in dead],
-                                kind=kind if fresh else None)  # fmt: skip
-        grown = replace(batch, admitted=hi, ingested_at=now if ended else batch.ingested_at)
-        linked = self._link_batch(grown, "ingested", journal.encode_body(body), actor)
+    def _admit(
+        self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str, origin: Origin
+    ) -> None:
+        lo, now, (id_, number) = batch.admitted, self.now(), self._new_numbers(batch.id)
+        body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
+                                                 end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
+        for n, (item, salt, raw_salt) in enumerate(zip(fresh, salts, raw_salts, strict=True), start=lo):
+            self._put("items", (batch.id, n, 0), Revision(item.key, item.payload, salt, raw_salt or b"", item.parent))
+            if item.place.state is State.DEAD:
+                self._put("places", (batch.id, n), item.place)
+        self._tell(batch.id, [course.item_dead(n, fresh[n - lo].key, fresh[n - lo].place) for n, _ in body.invalid])
+        grown = replace(batch, admitted=lo + len(fresh), ingested_at=now if ended else batch.ingested_at)
+        entry = self._link_batch(grown, "ingested", body, actor)
         if fresh:
-            self._put("chunks", number, Chunk(id=number, batch=batch.id, lo=ItemNo(lo), hi=ItemNo(hi), touched_at=now,
-                                              head=linked.head, counts=Counts(dead=len(dead)), kind=kind))  # fmt: skip
+            self._put("chunks", id_, record.chunk_of_items(body, batch, entry, id_=id_, fence=0, now=now))
 
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> ingest.Known:
         with self._turn():
             self._known(batch)
             numbers = [self._numbers.get((batch, key_text(item.key))) for item in items]
-            stored = self._rows["items"]
             return {
-                index: (ItemNo(n), stored[batch, n].payload == items[index].payload)
+                index: (ItemNo(n), self._newest(batch, n).payload == items[index].payload)
                 for index, n in enumerate(numbers)
                 if n is not None
             }
@@ -190,16 +223,31 @@ class LogStore:
             afford = self._affordable(want, now)
             if chunk is None or afford == 0:
                 return self._idle(want, now, why if chunk is None else Barrier.BUDGET)
-            given = lease.grant(
-                chunk, want, now=now, affordable=afford, child_id=ChunkId(len(self._rows["chunks"]) + 1),
-                states=lambda: [self._place(batch.id, n).state for n in range(chunk.lo, chunk.hi)],
-            )  # fmt: skip
+            if lease.must_end(chunk):
+                chunk = self._roll_over(batch, chunk, now)
+            states = [self._place(chunk, n).state for n in range(chunk.lo, chunk.hi)]
+            given = lease.grant(chunk, want, self._draw(GRANT_BYTES), now=now, states=lambda: states, affordable=afford)
             if given.child is not None:
+                given = given.with_child(*self._new_numbers(batch.id))
+                assert given.child is not None
                 self._put("chunks", given.child.id, given.child)
             places = self._rows["places"]
             tried = [(n, places[batch.id, n]) for n in range(given.chunk.lo, given.chunk.hi) if (batch.id, n) in places]
-            self._link(given.chunk, given.entry(lease.snapshots(tried), now))
-            return given.claim
+            self._link(given.chunk, given.entry(batch.uid, lease.snapshots(tried), now, self._draw))
+            return given.claim(batch.uid)
+
+    def _roll_over(self, batch: Batch, chunk: Chunk, now: float) -> Chunk:
+        """End the chain of a chunk; return its successor. The chunk stays, without items: its chain is read by it."""
+        id_, number = self._new_numbers(batch.id)
+        rolled = record.roll_over(
+            batch.uid, chunk, list(each_item(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
+            list(each_output(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
+            list(each_checkpoint(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
+            id_=id_, number=number, now=now, draw=self._draw,
+        )  # fmt: skip
+        self._link(rolled.ended, rolled.last)
+        self._link(rolled.successor, rolled.first)
+        return rolled.successor
 
     def _claimable(self, want: ClaimRequest, now: float) -> Chunk | None:
         chunks = [chunk for chunk in self._asked(want) if chunk.id not in want.keeps]
@@ -232,13 +280,14 @@ class LogStore:
         with self._turn():
             found: list[Item] = []
             for n in map(ItemNo, range(claim.lo if after is None else after + 1, claim.hi)):
-                place, new = self._place(claim.batch, n), self._rows["items"][claim.batch, n]
+                place, new = self._place(claim, n), self._newest(claim.batch, n)
                 if place.state is not State.PENDING:
                     continue
-                output = self._rows["outputs"].get((claim.batch, n, place.stage - 1))
-                given = new.payload if place.stage == 0 else (output.data if output is not None else None) or b""
+                is_first = place.stage == claim.first
+                output = None if is_first else self._rows["outputs"].get((claim.batch, n, place.stage - 1))
+                given = new.payload if is_first else (output.data if output is not None else None) or b""
                 is_plain, file = (claim.batch, n) not in self._rows["places"], None if output is None else output.file
-                found.append(Item(n, new.key, new.salt, given, place, is_plain, file))
+                found.append(Item(n, new.key, given, place, is_plain, file, self._revisions[claim.batch, n]))
                 max_bytes -= len(given)
                 if len(found) >= limit or max_bytes <= 0:
                     break
@@ -249,7 +298,7 @@ class LogStore:
             expires, kept = self.now() + seconds, list[Lease]()
             for held in leases:
                 chunk = self._rows["chunks"].get(held.chunk)
-                if chunk is not None and (chunk.fence, chunk.owner) == (held.fence, held.owner):
+                if chunk is not None and lease.is_held_by(chunk, held):
                     self._put("chunks", chunk.id, replace(chunk, expires=expires))
                     kept.append(replace(held, expires=expires))
             return kept
@@ -263,12 +312,17 @@ class LogStore:
             }
             judged = settle.judge(commits, guards, lambda commit: self._has(commit.chunk, commit.id))
             for commit in (each.commit for each in judged if each.lands):
-                now, chunk = self.now(), chunks[commit.chunk]
-                self._write(chunk.batch, commit.outputs, commit.moves, commit.checkpoints)
-                self._tell(chunk.batch, commit.events)
-                entry = journal.link_chunk(chunk, commit.kind, commit.body, chunk.owner, commit.fence, commit.id, now)
-                self._link(settle.advanced(chunk, commit, now), entry)
+                self._land(commit, chunks[commit.chunk])
             return [each.receipt if each.lands else unwritten(each) for each in judged]
+
+    def _land(self, commit: Commit, chunk: Chunk) -> None:
+        now, written = self.now(), record.of_commit(commit, self._draw)
+        outputs = [replace(output, salt=salt) for output, salt in zip(commit.outputs, written.salts, strict=True)]
+        self._write(chunk.batch, outputs, commit.moves, written.checkpoints)
+        self._tell(chunk.batch, commit.events)
+        entry = record.link_chunk(self._known(chunk.batch).uid, chunk, commit.kind, written.encoded, chunk.owner or "",
+                                  now, fence=commit.fence, grant=commit.grant, commit_id=commit.id)  # fmt: skip
+        self._link(settle.advanced(chunk, commit, now), entry)
 
     # -- operators ----------------------------------------------------------------------------------------------
 
@@ -281,28 +335,28 @@ class LogStore:
             if acts.may_come_again(act) and act.id and self._was_done(act, [chunk for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
-                effect = acts.apply(act, chunk, changes, {each.n: self._place(act.batch, each.n) for each in changes})
+                effect = acts.apply(act, chunk, changes, {each.n: self._place(chunk, each.n) for each in changes})
                 changed += self._act_on(act, chunk, effect) if effect.changes else []
             self._tell(act.batch, acts.heard(act, changed))
             return changed
 
     def _act_on(self, act: Act, chunk: Chunk, effect: acts.Effect) -> list[ItemNo]:
-        now, changes = self.now(), effect.changes
-        outputs = [each.output for each in changes if each.output is not None]
-        reached = [each.checkpoint for each in changes if each.checkpoint is not None]
-        self._write(act.batch, outputs, [Move(each.n, each.place) for each in changes], reached)
-        for each in changes:
-            if each.renewed is not None:
-                self._put("items", (act.batch, each.n), each.renewed)
+        now, changes, uid = self.now(), effect.changes, self._known(act.batch).uid
+        written = record.of_act(effect, uid, chunk, act.id, self._draw, lambda n: self._revisions[act.batch, n])
+        self._write(act.batch, written.outputs, [Move(each.n, each.place) for each in changes], written.checkpoints)
+        for n, number, item, salt, raw_salt in written.revisions:
+            self._put("items", (act.batch, n, number), Revision(item.key, item.payload, salt, raw_salt, item.parent))
         acted = replace(chunk, counts=chunk.counts.plus(effect.delta), due=0.0,
                         touched_at=now if effect.revived else chunk.touched_at)  # fmt: skip
         if effect.seized:
             acted = replace(acted, fence=effect.fence, version=0, owner=None, expires=0.0, reserved=0, progressed=True)
-        self._link(acted, journal.link_chunk(chunk, act.kind, effect.body, act.actor, effect.fence, act.id, now))
+        entry = record.link_chunk(uid, chunk, act.kind, written.encoded, act.actor, now, fence=effect.fence,
+                                  commit_id=act.id)  # fmt: skip
+        self._link(acted, entry)
         return [each.n for each in changes]
 
     def _was_done(self, act: Act, chunks: Sequence[Chunk]) -> bool:
-        """Whether the act is in the chains of the chunks, or of those that they were cut from."""
+        """Return whether the act is in the chains of the chunks, or of those that they were cut off or succeed."""
         every = self.chunks(act.batch)
         return any(self._has(before.id, act.id) for chunk in chunks for before in lineage(every, chunk.lo))
 
@@ -318,16 +372,22 @@ class LogStore:
         with self._turn():
             every = [chunk for chunk in self._rows["chunks"].values() if chunk.batch == batch]
             found = [chunk for chunk in every if (of is None or chunk.lo <= of < chunk.hi)]
-            return sorted((each for each in found if each.pending or not pending), key=lambda each: each.lo)[:limit]
+            wanted = (each for each in found if each.pending or not pending)
+            return sorted(wanted, key=lambda each: (each.lo, each.hi, each.number))[:limit]
 
     def items(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None,
               limit: int = 1000) -> list[StoredItem]:  # fmt: skip
         with self._turn():
-            admitted, found = self._known(batch).admitted, list[StoredItem]()
-            for n in map(ItemNo, range(lo, admitted if hi is None else min(hi, admitted))):
-                place, item = self._place(batch, n), self._rows["items"][batch, n]
-                if (state is None or place.state is state) and len(found) < limit:
-                    found.append(StoredItem(n=n, key=item.key, place=place, payload=item.payload, salt=item.salt))
+            end, found = self._known(batch).admitted if hi is None else hi, list[StoredItem]()
+            every = ((chunk, n) for chunk in self.chunks(batch) for n in range(max(lo, chunk.lo), min(end, chunk.hi)))
+            for chunk, n in every:
+                place, new = self._place(chunk, n), self._newest(batch, n)
+                if len(found) >= limit:
+                    break
+                if state is None or place.state is state:
+                    found.append(StoredItem(n=ItemNo(n), key=new.key, place=place, payload=new.payload, salt=new.salt,
+                                            revision=self._revisions[batch, n], raw_salt=new.raw_salt,
+                                            parent=self._rows["items"][batch, n, 0].parent))  # fmt: skip
             return found
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
@@ -364,13 +424,20 @@ class LogStore:
             raise UsageError(f"{self.url} has no batch number {batch}")
         return self._rows["batches"][batch]
 
-    def _place(self, batch: BatchId, n: int) -> ItemState:
-        """The stored place, or where the outputs say the item stands."""
-        if (batch, n) in self._rows["places"]:
-            return self._rows["places"][batch, n]
-        stages, outputs = course.stage_count(self._known(batch).definition), self._rows["outputs"]
-        stage = next((s for s in range(stages) if (batch, n, s) not in outputs), stages)
-        return ItemState(stage=stage, state=State.DONE if stage == stages else State.PENDING)
+    def _new_numbers(self, batch: BatchId) -> tuple[ChunkId, int]:
+        """Return the numbers of a new chunk: in this store, and within its batch."""
+        numbers = [chunk.number for chunk in self._rows["chunks"].values() if chunk.batch == batch]
+        return ChunkId(len(self._rows["chunks"]) + 1), max(numbers, default=0) + 1
+
+    def _newest(self, batch: BatchId, n: int) -> Revision:
+        return self._rows["items"][batch, n, self._revisions[batch, n]]
+
+    def _place(self, chunk: Chunk | Claim, n: int) -> ItemState:
+        """Return the stored place, or the one that follows from the outputs within the window of stages."""
+        if (chunk.batch, n) in self._rows["places"]:
+            return self._rows["places"][chunk.batch, n]
+        window, outputs = range(chunk.first, chunk.end), self._rows["outputs"]
+        return on_plain_way(next((s for s in window if (chunk.batch, n, s) not in outputs), chunk.end), chunk.end)
 
     def _write(
         self, batch: BatchId, outputs: Sequence[Output], moves: Sequence[Move], reached: Sequence[Checkpoint]
@@ -388,10 +455,10 @@ class LogStore:
             self._put("events", number, StoredEvent(id=number, batch=batch, at=self.now(), kind=event.kind,
                                                     body=event.body, n=event.n))  # fmt: skip
 
-    def _link_batch(self, batch: Batch, kind: str, body: bytes, actor: str) -> Batch:
-        entry = journal.link_batch(batch, kind, body, actor, self.now())
-        self._put("entries", (entry.chain, entry.seq), entry)
-        return self._put("batches", batch.id, replace(batch, seq=entry.seq, head=entry.hash))
+    def _link_batch(self, batch: Batch, kind: str, body: journal.Body, actor: str) -> Entry:
+        entry = record.link_batch(batch, kind, body, actor, self.now(), self._draw)
+        self._put("batches", batch.id, replace(batch, seq=entry.seq, head=entry.hash))
+        return self._put("entries", (entry.chain, entry.seq), entry)
 
     def _link(self, chunk: Chunk, entry: Entry) -> None:
         self._put("entries", (entry.chain, entry.seq), entry)
@@ -409,13 +476,14 @@ class LogStore:
     def _take(self, table: str, key: Any, row: Any) -> None:
         self._rows[table][key] = row
         if table == "items":
-            self._numbers[key[0], key_text(row.key)] = key[1]
+            batch, n, revision = key
+            self._numbers[batch, key_text(row.key)], self._revisions[batch, n] = n, revision
 
     # -- the log ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _turn(self, verb: str = "") -> Iterator[None]:
-        """Hold the file, know all that was written, and write what this turn changes, or nothing of it."""
+        """Lock the file, read what others have written, and write everything that this turn changes, or nothing."""
         with self._mutex:
             if self._depth:
                 yield
@@ -466,15 +534,17 @@ class LogStore:
             os.ftruncate(self._file, self._read_to)
 
     def _forget(self) -> None:
-        """Begin with nothing: the next turn reads the log again."""
+        """Clear the memory: the next turn reads the log again."""
         self._rows: dict[str, dict[Any, Any]] = {table: {} for table in TABLES}
         self._numbers: dict[tuple[int, str], int] = {}
+        self._revisions: dict[tuple[int, int], int] = {}
+        """The number of the newest revision of every item."""
         self._changed: list[tuple[str, Any, Any]] = []
         self._read_to = self._depth = 0
 
 
 def open_log(url: str, *, must_exist: bool = False) -> LogStore:
-    """Open the store of a URL such as `log:squares.log`: what an entry point of the group `holdfast.stores` names."""
+    """Open the store of a URL such as `log:squares.log`: the function for an entry point of `holdfast.stores`."""
     path = Path(url.partition(":")[2].removeprefix("//"))
     if must_exist and not path.exists():
         raise UsageError(f"there is no store at {path}: run a pipeline first, or name another")

@@ -1,4 +1,4 @@
-"""The proofs of a Store of one's own: `pytest examples/own_store`."""
+"""The tests of the example of a store: `pytest examples/own_store`."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ from holdfast.testing.conformance import conformance
 HERE = Path(__file__).parent
 
 
-def make(place, *, clock, is_dead):
-    """An empty store in an empty folder; the same folder again gives the same store."""
-    return LogStore(place / "store.log", clock=clock, is_dead=is_dead)
+def make(place, *, clock, is_dead, draw):
+    """Open the store of a folder: empty if the folder is, else another handle on the same store."""
+    return LogStore(place / "store.log", clock=clock, is_dead=is_dead, draw=draw)
 
 
 test_every_check = conformance(make)

@@ -3,14 +3,14 @@
 import pytest
 
 from holdfast.core.model import Claim, ClaimRequest
-from holdfast.core.settle import NOTHING, Holder, commit
+from holdfast.core.settle import NOTHING, commit
 from holdfast.runtime.report import status
 from holdfast.stores import owners
 from holdfast.stores.base import Idle
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.testing.clock import START, ManualClock
-from holdfast.testing.conformance.kit import DEFINITION, LEASE, new_item
+from holdfast.testing.conformance.kit import DEFINITION, LEASE, holder_of, new_item
 from tests.buckets.worker import store_on
 
 HOUR = 3600.0
@@ -141,7 +141,7 @@ def test_a_lease_that_was_seen_once_is_told_of_by_its_owners_clock_and_said_to_b
 def test_a_commit_under_a_clock_that_was_set_back_lengthens_no_lease() -> None:
     ann, bob, held = two_hosts(0.0)
     ann.wall.now -= HOUR
-    holder = Holder(batch=held.batch, chunk=held.lease.chunk, fence=held.lease.fence, version=0, seconds=LEASE)
+    holder = holder_of(held, 0, LEASE)
     assert ann.store.commit([commit(holder, NOTHING, commit_id=b"1" * 16)])[0].landed
     assert isinstance(bob.claim("bob"), Idle)
     pass_time(LEASE + 1, ann, bob)

@@ -5,12 +5,12 @@ from typing import Any, TypeVar
 
 from holdfast.core.errors import CommitUnknown, StoreUnavailable
 from holdfast.core.model import BatchId, Claim, ClaimRequest, Commit
-from holdfast.core.settle import Holder, commit, settle
+from holdfast.core.settle import commit, settle
 from holdfast.stores.base import find_batch
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.base import Bucket
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.conformance.kit import DEFINITION, LEASE, POLICIES, STAGES, done, new_item
+from holdfast.testing.conformance.kit import DEFINITION, LEASE, POLICIES, STAGES, done, holder_of, new_item
 from holdfast.testing.replay import Story, compare, replay
 
 T = TypeVar("T")
@@ -63,8 +63,7 @@ class Worker:
     def finish(self, claim: Claim) -> None:
         for version in range(STAGES):
             items = patiently(lambda: self.store.load(claim, None, 100, 1 << 20))
-            holder = Holder(batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version,
-                            seconds=LEASE)  # fmt: skip
+            holder = holder_of(claim, version, LEASE)
             settled = settle([done(item) for item in items], stages=STAGES, policies=POLICIES, now=self.clock())
             self.ids += 1
             self.send(commit(holder, settled, commit_id=self.ids.to_bytes(16, "big"), release=version + 1 == STAGES))

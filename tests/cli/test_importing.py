@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.model import chain_of_batch
 from holdfast.stores.sqlite import SqliteStore
 from tests.cli.conftest import Command
@@ -85,7 +85,7 @@ def notes(kind: str, batch: str) -> list[Any]:
     (found,) = store.batches(batch)
     entries = store.entries(chain_of_batch(found.id))
     store.close()
-    bodies = [journal.decode_body(each.body) for each in entries if journal.decode_header(each.head).kind == kind]
+    bodies = [sections.decode(each) for each in entries if journal.decode_header(each.head).kind == kind]
     return [canonical.decode(body.note) for body in bodies if isinstance(body, journal.Acted)]
 
 

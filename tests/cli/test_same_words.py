@@ -213,6 +213,6 @@ def test_the_same_halt_is_noted_once_while_nothing_comes_further(here: Path) -> 
 def test_a_halt_is_remembered_behind_many_notes(here: Path, holdfast: Command) -> None:
     batch, store = halted_by_its_budget(), letters().store
     for number in range(3 * ENTRIES_AT_A_TIME):
-        store.amend(batch.id, to_note("late", journal.encode_body(journal.Acted(reason=f"{number}"))), actor="a")
+        store.amend(batch.id, to_note("late", journal.Acted(reason=f"{number}")), actor="a")
     assert holdfast("status", "letters", "--json").document["state"] == "paused"
     assert letters().report().state == "paused"

@@ -1,11 +1,12 @@
 """Short words for the values that the tests of the core are about."""
 
+import random
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from holdfast.core import canonical
+from holdfast.core.commitments import Draw
 from holdfast.core.journal import Spend
 from holdfast.core.model import BatchId, Chunk, ChunkId, ClaimRequest, Counts, Item, ItemNo, ItemState, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Skipped
@@ -16,18 +17,25 @@ PROPERTY = settings(
 )
 """Above `@given`: the same cases in every run, and no judgement about the speed of the machine."""
 
+UID = b"uid-of-one-batch"
+GRANT = b"grant-id"
 STATES = st.sampled_from(list(State))
 DRAWS = st.floats(0.0, 1.0, exclude_max=True)
 
 
+def seeded(seed: int = 0) -> Draw:
+    """Random bytes that are the same in every run."""
+    return random.Random(seed).randbytes
+
+
 def item(n: int = 0, *, plain: bool = True, data: bytes = b'{"page":1}', **place: Any) -> Item:
     """An item in the hands of a worker."""
-    return Item(ItemNo(n), f"page-{n}", b"salt-of-16-bytes", data, ItemState(**place), plain)
+    return Item(ItemNo(n), f"page-{n}", data, ItemState(**place), plain)
 
 
 def done(one: Item, *, output: bytes = b'"text"', usd: int = 0, **facts: Any) -> Done:
     facts = {"queued": 0.25, "seconds": 0.5, "spend": spend(one, usd), **facts}
-    return Done(one, output, canonical.digest(one.salt, output), **facts)
+    return Done(one, output, **facts)
 
 
 def failed(one: Item, *, transient: bool = True, usd: int = 0, draw: float = 0.5, **facts: Any) -> Failed:
@@ -56,7 +64,7 @@ def chunk(lo: int = 0, hi: int = 10, *, number: int = 1, **facts: Any) -> Chunk:
     """A chunk with its items counted: `done=2` stands for `counts=Counts(done=2)`."""
     counted = {name: facts.pop(name) for name in ("done", "skipped", "dead", "cancelled") if name in facts}
     facts = {"counts": Counts(**counted), "head": bytes(32), **facts}
-    return Chunk(id=ChunkId(number), batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), **facts)
+    return Chunk(id=ChunkId(number), number=number, batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), **facts)
 
 
 def want(limit: int = 100, *, owner: str = "ann", seconds: float = 30.0, reserve: int = 0) -> ClaimRequest:

@@ -3,15 +3,16 @@
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import ingest, journal
+from holdfast.core import commitments, ingest, journal, record, sections
 from holdfast.core.acts import Effect, apply, by_chunk, may_come_again
-from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, ItemState, State
+from holdfast.core.model import Act, BatchId, Change, Chunk, Counts, ItemNo, ItemState, Output, State
 from holdfast.core.states import Transition, move
-from tests.core.made import NOW, PROPERTY, STATES, chunk
+from tests.core.made import NOW, PROPERTY, STATES, UID, chunk, seeded
 
 STAGES = 3
 PENDING, DONE, SKIPPED, DEAD, CANCELLED = State
@@ -198,19 +199,31 @@ def counted(states: Counter[State]) -> dict[str, int]:
 @pytest.mark.promise("A13", "E12")
 def test_an_act_tells_who_was_moved_from_where_to_where_and_why() -> None:
     held, places = chunk(0, 10, **HELD), {1: ItemState(stage=2, attempt=1), 2: DEAD_LETTER}
-    renewed = ingest.admit("page-2", b'{"page":2}', b"salt")
-    given_ = Change(n=ItemNo(2), state=DEAD, epoch=2, place=resolve(2, DEAD_LETTER).place, output_digest=b"d" * 32,
+    renewed, output = ingest.admit("page-2", b'{"page":2}', b'{"page":"2"}'), Output(ItemNo(2), 2, 2, b'"given"')
+    given_ = Change(n=ItemNo(2), state=DEAD, epoch=2, place=resolve(2, DEAD_LETTER).place, output=output,
                     renewed=renewed)  # fmt: skip
     effect = applied(reset(1, places[1], stage=1), given_, places=places, on=held, seize=True)
-    assert journal.decode_body(effect.body) == journal.Acted(
+    moved = journal.Moved(2, "dead", "done", 1, 3, 2)
+    told = journal.Acted(
         reason="because",
         seized=True,
         note=b"a note",
-        items=[
-            journal.Moved(1, "pending", "pending", 2, 1, 1),
-            journal.Moved(2, "dead", "done", 1, 3, 2, digest=renewed.digest, output_digest=b"d" * 32),
-        ],
+        items=[journal.Moved(1, "pending", "pending", 2, 1, 1), moved],
     )
+    assert effect.body == told, "the store makes the commitments"
+    written = record.of_act(effect, UID, held, b"act", seeded(), lambda n: {2: 4}[n])
+    (revision,), (stored,) = written.revisions, written.outputs
+    assert (revision.n, revision.number, revision.item) == (2, 5, renewed)
+    moved = msgspec.structs.replace(
+        moved,
+        revision=5,
+        digest=commitments.payload(UID, "page-2", 5, revision.salt, b'{"page":2}'),
+        raw_digest=commitments.raw(UID, "page-2", 5, revision.raw_salt, b'{"page":"2"}'),
+        output_digest=commitments.output(UID, 2, 2, 2, stored.salt, b'"given"'),
+    )
+    assert len({revision.salt, revision.raw_salt, stored.salt}) == 3
+    entry = record.link_chunk(UID, held, "reset", written.encoded, "op", NOW, fence=6, commit_id=b"act")
+    assert sections.decode(entry) == msgspec.structs.replace(told, items=[moved, told.items[0]]), "dead letters first"
 
 
 def test_changes_are_handed_out_chunk_by_chunk_in_the_order_of_items() -> None:

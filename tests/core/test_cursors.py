@@ -19,7 +19,7 @@ NOW = datetime(2026, 4, 7, 1, 23, 45, 123456, tzinfo=UTC)
 def standing(at: Cursor | None = None, rows: int = 0, *, acc: bytes | None = None, after: Cursor | None = None,
              until: Cursor | None = None) -> Standing:  # fmt: skip
     found = None if at is None else Checkpoint(ItemNo(0), rows, cursor.encode(at), acc)
-    return Standing(n=ItemNo(0), key="0", place=ItemState(), salt=b"s", payload=b"", after=after, until=until,
+    return Standing(n=ItemNo(0), key="0", place=ItemState(), payload=b"", after=after, until=until,
                     checkpoint=found)  # fmt: skip
 
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import canonical, limits
+from holdfast.core.commitments import KeyIndex
 from holdfast.core.ingest import admit, difference, refuse, sort_out
 from holdfast.core.limits import KEY_BYTES, MESSAGE_CHARS, PAYLOAD_BYTES, PREVIEW_BYTES
 from holdfast.core.model import START, NewItem, State
 from tests.core.made import PROPERTY
 
-SALT = b"salt-of-16-bytes"
 PAYLOAD = b'{"page":1}'
 MOST = (1 << 63) - 1
 
@@ -29,10 +29,24 @@ class Size(IntEnum):
 
 @pytest.mark.promise("E1", "E5")
 def test_an_item_is_admitted_with_the_bytes_it_came_with() -> None:
-    new = admit("page-1", PAYLOAD, SALT)
-    assert (new.key, new.payload, new.salt, new.place) == ("page-1", PAYLOAD, SALT, START)
-    assert new.digest == canonical.item_digest(SALT, "page-1", PAYLOAD)
-    assert new.key_number == canonical.key_hash("page-1")
+    new = admit("page-1", PAYLOAD)
+    assert (new.key, new.payload, new.place, new.raw, new.parent) == ("page-1", PAYLOAD, START, None, None)
+
+
+@pytest.mark.promise("E1", "E5")
+@pytest.mark.parametrize("key", ["page-1", "Seite ß €", 7, 1.5, MOST + 1])
+def test_an_item_that_validation_changed_comes_with_the_bytes_its_source_gave(key: object) -> None:
+    new = admit(key, PAYLOAD, b'{"page":"1"}')
+    assert (new.payload, new.raw, new.place) == (PAYLOAD, b'{"page":"1"}', START)
+    assert new.key == admit(key, PAYLOAD).key
+
+
+@pytest.mark.promise("E1")
+def test_what_is_refused_has_no_other_form() -> None:
+    assert admit("page-1", b"x" * (PAYLOAD_BYTES + 1), b"raw").raw is None
+    assert admit(None, PAYLOAD, b"raw").raw is None
+    refused = refuse("page-1", b"raw", "invalid", "broken")
+    assert (refused.payload, refused.raw) == (b"raw", None)
 
 
 def test_a_key_may_be_a_text_a_number_or_what_prints_as_one() -> None:
@@ -56,10 +70,10 @@ def test_a_key_may_be_a_text_a_number_or_what_prints_as_one() -> None:
         (b"raw", "b'raw'"),
         (("a", 1), "('a', 1)"),
     ]:
-        new = admit(key, PAYLOAD, SALT)
+        new = admit(key, PAYLOAD)
         assert new.place == START
         assert (new.key, isinstance(new.key, int)) == (stored, isinstance(stored, int))
-        assert new.key_number == canonical.key_hash(str(stored))
+        assert canonical.key_text(new.key) == str(stored)
 
 
 MALFORMED: dict[str, tuple[object, str]] = {
@@ -82,7 +96,7 @@ MALFORMED: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_key_makes_a_dead_letter_that_says_what_to_do(case: str) -> None:
     key, why = MALFORMED[case]
-    new = admit(key, PAYLOAD, SALT)
+    new = admit(key, PAYLOAD)
     assert (new.place.state, new.place.code, new.place.attempt) == (State.DEAD, "invalid", 0)
     assert why in new.place.reason
     assert "field" in new.place.reason
@@ -95,27 +109,26 @@ def test_a_malformed_key_makes_a_dead_letter_that_says_what_to_do(case: str) -> 
 @pytest.mark.promise("E1", "E4")
 def test_malformed_items_that_differ_stay_apart_and_equal_ones_are_one() -> None:
     pairs = [(None, b"1"), (None, b"2"), ("k" * 600, b"1"), ("l" * 600, b"1"), ("\udcff", b"1"), ("\udcfe", b"1")]
-    keys = [admit(key, payload, SALT).key for key, payload in pairs]
+    keys = [admit(key, payload).key for key, payload in pairs]
     assert len(set(keys)) == len(pairs)
-    assert keys == [admit(key, payload, b"another salt").key for key, payload in pairs]
+    assert keys == [admit(key, payload, b"as it was given").key for key, payload in pairs]
 
 
 @pytest.mark.promise("E1")
 def test_a_payload_at_the_limit_is_kept_and_one_byte_more_is_too_large() -> None:
     data = b'"' + b"x" * (PAYLOAD_BYTES - 2) + b'"'
-    assert admit("page-1", data, SALT).place == START
-    new = admit("page-1", data + b" ", SALT)
+    assert admit("page-1", data).place == START
+    new = admit("page-1", data + b" ")
     assert (new.key, new.place.state, new.place.code) == ("page-1", State.DEAD, "too_large")
     assert f"{PAYLOAD_BYTES + 1:,} bytes" in new.place.reason
     assert "pass its path" in new.place.reason
     kept = canonical.decode(new.payload)
     assert kept == {"cut_after": PREVIEW_BYTES, "bytes": PAYLOAD_BYTES + 1, "begins": '"' + "x" * (PREVIEW_BYTES - 1)}
-    assert new.digest == canonical.item_digest(SALT, canonical.key_text(new.key), new.payload)
 
 
 def test_the_preview_of_what_is_no_text_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.ingest.PAYLOAD_BYTES", 100)
-    new = admit(7, b"\xff\x00" * 600, SALT)
+    new = admit(7, b"\xff\x00" * 600)
     assert (new.key, new.place.code) == (7, "too_large")
     begins = canonical.decode(new.payload)["begins"]
     assert begins.startswith("\N{REPLACEMENT CHARACTER}\0")
@@ -136,30 +149,30 @@ def test_the_preview_of_what_is_no_text_can_be_read(monkeypatch: pytest.MonkeyPa
     ids=["text", "long", "number", "large", "small", "enum", "word"],
 )
 def test_what_is_refused_keeps_its_key_where_it_has_one(key: object, stored: str | int) -> None:
-    new = refuse(key, b'"not a page"', SALT, "invalid", "page: a number is missing")
+    new = refuse(key, b'"not a page"', "invalid", "page: a number is missing")
     assert new.key == stored
-    assert new.key_number == canonical.key_hash(str(stored))
+    assert canonical.key_text(new.key) == str(stored)
     assert new.place.reason == "page: a number is missing"
 
 
 @pytest.mark.promise("E1")
 def test_what_is_refused_without_a_key_is_named_by_its_content() -> None:
     for key in (None, True, "", "k" * 600, 10**5000, 1.5, object(), "\udcff"):
-        one, other = (refuse(key, raw, SALT, "invalid", "broken") for raw in (b"1", b"2"))
+        one, other = (refuse(key, raw, "invalid", "broken") for raw in (b"1", b"2"))
         assert one.key != other.key
         assert str(one.key).startswith("invalid:")
 
 
 def test_what_is_refused_is_kept_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.ingest.PAYLOAD_BYTES", 100)
-    kept, cut = (refuse(None, b"x" * size, SALT, "invalid", "broken") for size in (100, 101))
+    kept, cut = (refuse(None, b"x" * size, "invalid", "broken") for size in (100, 101))
     assert kept.payload == b"x" * 100
     assert canonical.decode(cut.payload)["bytes"] == 101
     assert len(str(kept.key)) == len("invalid:") + 32
 
 
 def test_the_reason_is_cut_and_can_be_stored() -> None:
-    new = refuse("k", b"1", SALT, "invalid", "\udcff" + "x" * 10_000)
+    new = refuse("k", b"1", "invalid", "\udcff" + "x" * 10_000)
     assert new.place.reason.startswith("\\udcff")
     assert len(new.place.reason) <= MESSAGE_CHARS + 10
     assert new.place.reason.encode("utf-8")
@@ -175,30 +188,27 @@ ODD_KEYS = st.one_of(
 @PROPERTY
 @given(key=ODD_KEYS, payload=st.binary(max_size=50))
 def test_whatever_comes_is_admitted_or_is_a_dead_letter(key: object, payload: bytes) -> None:
-    new = admit(key, payload, SALT)
-    assert new == admit(key, payload, SALT)
+    new = admit(key, payload)
+    assert new == admit(key, payload)
     assert isinstance(new.key, str | int)
     text = canonical.key_text(new.key)
     assert 0 < len(text.encode("utf-8")) <= KEY_BYTES
-    assert new.key_number == canonical.key_hash(text)
-    assert new.digest == canonical.item_digest(SALT, canonical.key_text(new.key), new.payload)
+    assert new.payload == payload
+    assert new.raw is None
     assert new.place == START or (new.place.state, new.place.code) == (State.DEAD, "invalid")
     assert not isinstance(new.key, int) or -(1 << 63) <= new.key < 1 << 63
 
 
 # -- which of a group are new -------------------------------------------------------------------------------------
 
-POOL: list[Any] = ["a", "b", "c", "1", 1, 2, "2", None, "", *(f"k{n}" for n in range(6))]
-COLLIDING = {"a", "b", "1", "k0", "k1"}
-"""Keys that have one number in the index."""
+POOL: list[Any] = ["a", "b", "c", "1", 1, 2, "2", None, "", "\0a", "\0\0a", *(f"k{n}" for n in range(6))]
+"""Some share their number in the index: "a" and "\\0a"."""
 ROWS = st.lists(st.tuples(st.sampled_from(POOL), st.sampled_from([b"0", b"1"])), max_size=14)
 
 
 def made(row: tuple[Any, bytes]) -> NewItem:
     key, payload = row
-    new = admit(key, payload, SALT)
-    number = 99 if str(new.key) in COLLIDING else new.key_number
-    return NewItem(new.key, number, new.salt, new.payload, new.place)
+    return admit(key, payload)
 
 
 def naively(items: list[NewItem], stored: dict[str, tuple[int, bytes]], lo: int) -> tuple[list[NewItem], Any]:
@@ -235,15 +245,16 @@ def test_a_group_is_sorted_out_as_a_dictionary_would(before: list[Any], rows: li
 
 @pytest.mark.promise("E4")
 def test_the_first_of_two_equal_keys_in_a_group_is_the_item() -> None:
-    items = [admit("a", b"1", SALT), admit("b", b"1", SALT), admit("a", b"1", SALT), admit("a", b"2", SALT)]
+    items = [admit("a", b"1"), admit("b", b"1"), admit("a", b"1"), admit("a", b"2")]
     fresh, answer = sort_out(items, {}, 10)
     assert fresh == items[:2]
     assert (answer.added, answer.known, answer.changed) == (2, 2, ((3, 10),))
 
 
 def test_two_keys_with_one_number_are_two_items() -> None:
-    one, other = admit("a", b"1", SALT), admit("b", b"1", SALT)
-    other = NewItem("b", one.key_number, other.salt, other.payload)
+    one, other = admit("a", b"1"), admit("\0a", b"1")
+    index = KeyIndex(bytes(32))
+    assert index.number(one.key) == index.number(other.key)
     fresh, answer = sort_out([one, other], {}, 0)
     assert fresh == [one, other]
     assert (answer.added, answer.known) == (2, 0)

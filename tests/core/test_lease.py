@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import acts, journal
+from holdfast.core import acts, journal, sections
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import (
     Grant,
@@ -28,7 +28,7 @@ from holdfast.core.lease import (
 )
 from holdfast.core.limits import BLAME, SUSPECT
 from holdfast.core.model import Act, BatchId, Change, Chunk, ChunkId, Counts, ItemNo, ItemState, State
-from tests.core.made import NOW, PROPERTY, STATES, chunk, want
+from tests.core.made import GRANT, NOW, PROPERTY, STATES, UID, chunk, seeded, want
 
 replace = msgspec.structs.replace
 PENDING, DONE, SKIPPED, DEAD, CANCELLED = State
@@ -37,7 +37,9 @@ PENDING, DONE, SKIPPED, DEAD, CANCELLED = State
 def granted(
     one: Chunk, limit: int = 100, *, owner: str = "ann", now: float = NOW, child: int = 99, **more: Any
 ) -> Grant:
-    return grant(one, want(limit, owner=owner, **more), now=now, child_id=ChunkId(child), states=list)
+    """A grant whose child, if it has one, has its number."""
+    found = grant(one, want(limit, owner=owner, **more), GRANT, now=now, states=list)
+    return found if found.child is None else found.with_child(ChunkId(child), child)
 
 
 # -- when -------------------------------------------------------------------------------------------------------------
@@ -153,8 +155,8 @@ def test_grants_never_set_aside_more_than_the_budget(cap: int, reserve: int, siz
         given_ = grant(
             free.popleft(),
             want(limit, reserve=reserve),
+            GRANT,
             now=NOW,
-            child_id=ChunkId(number),
             affordable=count,
             states=list,
         )
@@ -179,7 +181,7 @@ def test_a_cut_leaves_the_wanted_items_in_front_and_every_item_on_one_side(
     one = chunk(lo, lo + len(states), fence=4, head=b"h" * 32, due=NOW - 9, touched_at=NOW - 7,
                 **{name.value: counted[name] for name in (DONE, SKIPPED, DEAD, CANCELLED)})  # fmt: skip
     cut = find_cut(one, size, states)
-    given_ = grant(one, want(size), now=NOW, child_id=ChunkId(2), states=lambda: states)
+    given_ = grant(one, want(size), GRANT, now=NOW, states=lambda: states)
     head, tail = given_.chunk, given_.child
     assert tail is not None
     assert (head.lo, head.hi, tail.lo, tail.hi) == (one.lo, cut.at, cut.at, one.hi)
@@ -196,7 +198,7 @@ def test_a_cut_leaves_the_wanted_items_in_front_and_every_item_on_one_side(
 
 def test_what_was_spent_stays_with_the_head() -> None:
     one = replace(chunk(0, 4), counts=Counts(done=1, attempts=5, spent=7, tokens=9, seconds=2.5))
-    given_ = grant(one, want(1), now=NOW, child_id=ChunkId(2), states=lambda: [PENDING, DONE, PENDING, PENDING])
+    given_ = grant(one, want(1), GRANT, now=NOW, states=lambda: [PENDING, DONE, PENDING, PENDING])
     assert given_.child is not None
     assert given_.chunk.counts == one.counts
     assert given_.child.counts == Counts()
@@ -218,28 +220,31 @@ def test_states_are_read_only_where_a_chunk_with_settled_items_is_cut() -> None:
 
     asked: list[bool] = []
     for one, limit, reads in ((chunk(0, 4), 2, 0), (chunk(0, 4, done=1), 3, 0), (chunk(0, 4, done=1), 2, 1)):
-        grant(one, want(limit), now=NOW, states=read)
+        grant(one, want(limit), GRANT, now=NOW, states=read)
         assert len(asked) == reads
 
 
 def test_a_grant_is_told_by_its_entry_and_its_claim() -> None:
-    one = chunk(0, 4, fence=7, owner="bob", expires=NOW - 1, head=b"h" * 32, seq=3)
-    given_ = grant(one, want(1, owner="ann"), now=NOW, states=list, floor=20).with_child(ChunkId(9))
+    one = chunk(0, 4, number=5, fence=7, owner="bob", expires=NOW - 1, head=b"h" * 32, seq=3)
+    given_ = grant(one, want(1, owner="ann"), GRANT, now=NOW, states=list, floor=20).with_child(ChunkId(9), 6)
     tried = [
         (0, ItemState(attempt=2, code="http_503", used=1.5)),
         (1, ItemState()),
         (2, ItemState(state=DEAD, attempt=3)),
     ]
-    entry = given_.entry(snapshots(tried), NOW)
-    header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
-    assert (header.chain, header.seq, header.kind, header.actor, header.fence) == (one.id, 4, "claimed", "ann", 21)
-    assert entry.hash == journal.link(one.head, chain=one.id, batch=one.batch, seq=4, kind="claimed", at=NOW,
-                                      actor="ann", fence=21, commit_id=b"", body=entry.body).hash  # fmt: skip
+    entry = given_.entry(UID, snapshots(tried), NOW, seeded())
+    header, body = journal.check(entry, one.head, journal.Chain(UID, 5, one.id), one.batch), sections.decode(entry)
+    assert (header.chain, header.seq, header.kind, header.actor, header.fence) == (5, 4, "claimed", "ann", 21)
+    assert (header.uid, header.grant, entry.chain) == (UID, GRANT, one.id)
+    encoded = journal.Encoded(entry.body, header.sections)
+    assert entry.hash == journal.link(one.head, journal.Chain(UID, 5, one.id), seq=4, kind="claimed", at=NOW,
+                                      actor="ann", fence=21, grant=GRANT, encoded=encoded).hash  # fmt: skip
     assert isinstance(body, journal.Claimed)
-    assert (body.lo, body.hi, body.taken_from, body.child) == (0, 1, "bob", (9, 1, 4))
+    assert (body.lo, body.hi, body.taken_from, body.child) == (0, 1, "bob", (6, 1, 4)), "by its number in the batch"
     assert body.snapshots == [journal.Snapshot(0, stage=0, epoch=0, attempt=2, code="http_503", used=1.5)]
-    claim = given_.claim
+    claim = given_.claim(UID)
     assert (claim.lease.chunk, claim.lease.fence, claim.lease.owner) == (one.id, 21, "ann")
+    assert (claim.uid, claim.number, claim.lease.grant) == (UID, 5, GRANT)
     assert (claim.lo, claim.hi, claim.version, claim.pending, claim.lease.expires) == (0, 1, 0, 1, body.expires)
 
 
@@ -451,9 +456,9 @@ def test_one_item_of_a_suspect_stands_alone_after_two_grants_at_most(states: lis
         counts=Counts(done=settled[DONE], skipped=settled[SKIPPED], dead=settled[DEAD], cancelled=settled[CANCELLED]),
     )
     only = replace(want(1), only=ItemNo(wanted))
-    for number in (2, 3):
+    for _ in range(2):
         inside = states[one.lo : one.hi]
-        given_ = grant(one, only, now=NOW, child_id=ChunkId(number), states=inside.copy)
+        given_ = grant(one, only, GRANT, now=NOW, states=inside.copy)
         if wanted < given_.chunk.hi:
             break
         assert given_.child is not None

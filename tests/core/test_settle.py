@@ -10,23 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import journal
-from holdfast.core.canonical import digest
+from holdfast.core import commitments, journal, record, sections
 from holdfast.core.errors import Permanent, UsageError
 from holdfast.core.limits import MESSAGE_CHARS, REWINDS
 from holdfast.core.model import BatchId, ChunkId, Counts, Item, ItemState, Output, State
 from holdfast.core.outcome import Deferred, Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.retry import Policy
 from holdfast.core.settle import NOTHING, Holder, Settled, commit, settle
-from tests.core.made import DRAWS, NOW, PROPERTY, deferred, done, failed, item, lost, skipped
+from tests.core.made import DRAWS, GRANT, NOW, PROPERTY, UID, deferred, done, failed, item, lost, seeded, skipped
 
 STAGES = 3
 POLICIES = [Policy(), Policy(attempts=2), Policy(attempts=4, money=20)]
-HOLDER = Holder(batch=BatchId(1), chunk=ChunkId(7), fence=3, version=5, seconds=30.0)
+HOLDER = Holder(batch=BatchId(1), uid=UID, chunk=ChunkId(7), number=2, fence=3, grant=GRANT, version=5, seconds=30.0)
 
 
 def settled(*outcomes: Outcome, stages: int = STAGES, now: float = NOW) -> Settled:
     return settle(outcomes, stages=stages, policies=POLICIES[:stages], now=now)
+
+
+def committed(written: record.CommitRecord) -> journal.Checkpointed:
+    """The body of the entry of a commit, as it is stored."""
+    entry = journal.link(bytes(32), journal.Chain(UID, 2, 7), seq=1, kind="checkpoint", at=NOW, actor="ann",
+                         commit_id=written.commit.id, encoded=written.encoded)  # fmt: skip
+    body = sections.decode(entry, journal.check(entry, bytes(32), journal.Chain(UID, 2, 7), BatchId(1)))
+    assert isinstance(body, journal.Checkpointed)
+    return body
 
 
 def places(result: Settled) -> dict[int, ItemState]:
@@ -262,7 +270,14 @@ def test_plain_items_and_others_advance_together_in_columns_that_line_up() -> No
     result = settled(*(done(one, output=b"%d" % one.n, seconds=one.n / 4) for one in group))
     (columns,) = result.advanced
     assert list(columns.items) == [9, 3, 5, 4]
-    assert columns.digests == b"".join(digest(one.salt, b"%d" % one.n) for one in group)
+    assert columns.digests == b"", "the store makes them"
+    written = record.of_commit(commit(HOLDER, result, commit_id=b"id"), seeded())
+    (told,) = committed(written).advanced
+    assert told.digests == b"".join(
+        commitments.output(UID, one.n, 0, one.place.epoch, salt, b"%d" % one.n)
+        for one, salt in zip(group, written.salts, strict=True)
+    )
+    assert told == msgspec.structs.replace(columns, digests=told.digests)
     assert list(array("f", columns.seconds)) == [2.25, 0.75, 1.25, 1.0]
     assert list(array("f", columns.queued)) == [0.25] * 4
     assert list(array("H", columns.attempts)) == [1, 3, 1, 1]
@@ -379,7 +394,8 @@ def test_every_outcome_is_counted_once_told_once_and_leads_where_it_should(happe
     told = [each.n for each in result.attempts]
     assert sorted(advanced + told) == sorted(states)
     assert sorted(advanced) == sorted(output.n for output in result.outputs)
-    for each in result.advanced:
+    written = record.of_commit(commit(HOLDER, result, commit_id=b"id"), seeded())
+    for each in committed(written).advanced:
         check_columns(each)
 
     moved = places(result)
@@ -478,17 +494,18 @@ def test_a_commit_names_its_guard_and_tells_everything_in_one_entry() -> None:
     result = settled(done(item(0), usd=3), failed(item(1)), done(item(2, stage=2)))
     written = commit(HOLDER, result, commit_id=b"id", release=True, due=NOW + 3, reserved=12)
     assert (written.chunk, written.batch, written.fence, written.version) == (7, 1, 3, 5)
+    assert (written.uid, written.number, written.grant) == (UID, 2, GRANT)
     assert (written.id, written.kind, written.release, written.due) == (b"id", "checkpoint", True, NOW + 3)
     assert (written.outputs, written.moves) == (tuple(result.outputs), tuple(result.moves))
     assert (written.counts, written.reserved, written.extend) == (result.counts, 12, 30.0)
-    assert journal.decode_body(written.body) == journal.Checkpointed(
+    assert written.body == journal.Checkpointed(
         advanced=result.advanced, attempts=result.attempts, spends=result.spends, released=True, due=NOW + 3
     )
 
 
 @pytest.mark.parametrize("outcome", [done(item(0)), failed(item(1))])
 def test_progress_of_any_kind_is_a_checkpoint_and_keeps_the_lease(outcome: Outcome) -> None:
-    holder = Holder(batch=BatchId(1), chunk=ChunkId(7), fence=3, version=5)
+    holder = msgspec.structs.replace(HOLDER, seconds=0.0)
     written = commit(holder, settled(outcome), commit_id=b"id")
     assert (written.kind, written.release, written.due) == ("checkpoint", False, 0.0)
     assert (written.reserved, written.extend) == (0, 0.0)
@@ -497,7 +514,7 @@ def test_progress_of_any_kind_is_a_checkpoint_and_keeps_the_lease(outcome: Outco
 def test_a_bare_release_is_called_by_its_name() -> None:
     written = commit(HOLDER, NOTHING, commit_id=b"id", release=True)
     assert (written.kind, written.outputs, written.moves, written.counts) == ("released", (), (), Counts())
-    assert journal.decode_body(written.body) == journal.Checkpointed(released=True)
+    assert written.body == journal.Checkpointed(released=True)
 
 
 def test_what_follows_from_nothing_is_nothing() -> None:

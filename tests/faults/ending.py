@@ -24,12 +24,12 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import Done, Failed, Outcome
 from holdfast.core.retry import Policy
-from holdfast.core.settle import Holder, commit, settle
+from holdfast.core.settle import commit, settle
 from holdfast.core.states import Transition, move
 from holdfast.stores import owners
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.kit import new_item
+from holdfast.testing.conformance.kit import holder_of, new_item
 
 STORE = "state.db"
 BATCH = "letters"
@@ -90,7 +90,7 @@ class Ending:
         assert isinstance(claim, Claim), claim
         outcomes = [_outcome(item) for item in self.store.load(claim, None, 9, 1 << 20)[:2]]
         settled = settle(outcomes, stages=1, policies=POLICIES, now=self.store.now())
-        holder = Holder(batch=self.id, chunk=claim.lease.chunk, fence=claim.lease.fence, version=0, seconds=30.0)
+        holder = holder_of(claim, 0, 30.0)
         (receipt,) = self.store.commit([commit(holder, settled, commit_id=os.urandom(16), release=True)])
         assert receipt.landed, receipt
 
@@ -98,7 +98,7 @@ class Ending:
         stuck = self.items()[2]
         if stuck.place.state is State.PENDING:
             self.act("cancelled", stuck, Transition.CANCEL)
-        body = journal.encode_body(journal.Acted(reason="one letter is torn"))
+        body = journal.Acted(reason="one letter is torn")
         warning = events.warning("torn", "one letter is torn")
         self.store.amend(self.id, to_note("warned", body, once=True, events=[warning]), actor=self.owner)
 
@@ -145,4 +145,4 @@ def kinds(store: SqliteStore, chain: int) -> list[str]:
 def _outcome(item: Item) -> Outcome:
     if item.key == KEYS[1]:
         return Failed(item, False, "torn", "it cannot be read", 0.5, 0.0, 0.0)
-    return Done(item, b'"yes"', canonical.digest(item.salt, b'"yes"'), 0.0, 0.0)
+    return Done(item, b'"yes"', 0.0, 0.0)

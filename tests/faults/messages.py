@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     letters.expect(BATCH, given.keys)
     if given.together:
         with letters.processor(batch=BATCH) as one:
-            items = [one.ingester.freeze(number, os.urandom(16), None) for number in range(given.keys)]
+            items = [one.ingester.freeze(number, None) for number in range(given.keys)]
             one.store.add_items(one.batch.id, items)
     for number in given.only if given.only is not None else range(given.keys):
         result = letters.process(number, batch=BATCH)

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import journal
 from holdfast.core import lease as leases
 from holdfast.core.errors import CommitUnknown
 from holdfast.core.model import Chunk, Commit, Receipt
@@ -31,7 +30,7 @@ def change_commits(change: Callable[[SqliteStore, SqliteFile, Commit], Commit]) 
     real = SqliteStore._commit_together
 
     def commit_together(self: SqliteStore, db: SqliteFile, prepared: Sequence[Prepared]) -> list[Receipt]:
-        return real(self, db, [each._replace(commit=change(self, db, each.commit)) for each in prepared])
+        return real(self, db, [rows.prepare(change(self, db, each.commit), self._draw) for each in prepared])
 
     SqliteStore._commit_together = commit_together  # type: ignore[method-assign]
 
@@ -43,7 +42,7 @@ def unfenced_commit() -> None:
         guard = rows.chain_heads(db, [commit.chunk])[commit.chunk].guard
         if guard.owner is None:
             db.execute("UPDATE chunks SET owner = 'somebody' WHERE id = ?", (commit.chunk,))
-        return replace(commit, fence=guard.fence, version=guard.version)
+        return replace(commit, fence=guard.fence, grant=guard.grant, version=guard.version)
 
     change_commits(unfenced)
 
@@ -63,12 +62,13 @@ def acknowledge_before_commit() -> None:
 
 
 def fence_not_raised() -> None:
-    """A take-over goes on under the fence of the owner before."""
+    """A take-over goes on under the fence and the grant of the owner before."""
     real = leases.grant
 
     def grant(chunk: Chunk, *args: Any, **kwargs: Any) -> leases.Grant:
         given = real(chunk, *args, **kwargs)
-        return replace(given, chunk=replace(given.chunk, fence=max(1, chunk.fence)))
+        same = chunk.grant or given.chunk.grant
+        return replace(given, chunk=replace(given.chunk, fence=max(1, chunk.fence), grant=same))
 
     leases.grant = grant
 
@@ -148,22 +148,20 @@ def items_by_position() -> None:
 
 def attempts_forgotten() -> None:
     """The number of attempts lives in memory only."""
-    real = sqlite.rows_of_commit
+    real = sqlite.prepare
 
-    def rows_of_commit(commit: Commit) -> tuple[list[Any], list[Any]]:
+    def prepare(commit: Commit, draw: Any) -> Any:
         moves = tuple(replace(move, place=replace(move.place, attempt=0)) for move in commit.moves)
-        return real(replace(commit, moves=moves))
+        return real(replace(commit, moves=moves), draw)
 
-    sqlite.rows_of_commit = rows_of_commit
+    sqlite.prepare = prepare
 
 
 def journal_falls_behind() -> None:
     """What moved is in the store, and not all of it in the journal."""
 
     def without_attempts(_self: SqliteStore, _db: SqliteFile, commit: Commit) -> Commit:
-        body = journal.decode_body(commit.body)
-        assert isinstance(body, journal.Checkpointed)
-        return replace(commit, body=journal.encode_body(replace(body, attempts=[])))
+        return replace(commit, body=replace(commit.body, attempts=[]))
 
     change_commits(without_attempts)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.runtime.operate import audit
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
@@ -91,7 +91,7 @@ def rewinds(folder: Path) -> dict[str, str]:
     found = {}
     for chunk in store.chunks(batch.id):
         for entry in each_entry(store, chunk.id):
-            body = journal.decode_body(entry.body)
+            body = sections.decode(entry)
             if isinstance(body, journal.Acted) and journal.decode_header(entry.head).kind == "rewound":
                 found |= {keys[moved.n]: names[moved.stage_after] for moved in body.items}
             if isinstance(body, journal.Checkpointed):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.model import chain_of_batch
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import operations
@@ -173,7 +173,7 @@ def costs(story: Story) -> list[int]:
         batch = find_batch(store, BATCH)
         if batch is None:
             return []
-        bodies = [journal.decode_body(entry.body) for chunk in store.chunks(batch.id)
+        bodies = [sections.decode(entry) for chunk in store.chunks(batch.id)
                   for entry in each_entry(store, chunk.id)]  # fmt: skip
         told = [body for body in bodies if isinstance(body, journal.Checkpointed)]
         spent = [said.usd for body in told for _, said in body.spends]
@@ -289,7 +289,7 @@ def test_a_thousand_rows_at_two_hundred_are_four_checkpoints_and_a_completion(
     (at,) = each_checkpoint(store, batch.id)
     assert (at.rows, report.rows, report.counts.done) == (1000, 1000, 1)
     (chunk,) = store.chunks(batch.id)
-    bodies = [journal.decode_body(entry.body) for entry in store.entries(chunk.id) if entry.body]
+    bodies = [sections.decode(entry) for entry in store.entries(chunk.id) if entry.body]
     told = [position.rows for body in bodies for position in getattr(body, "positions", ())]
     assert told == [200, 400, 600, 800, 1000]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.model import Batch, Chunk
 from holdfast.stores.base import each_entry, each_item, each_output, find_batch
 from holdfast.stores.sqlite import SqliteStore
@@ -103,7 +103,7 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
     for chunk in sorted(world.chunks, key=lambda chunk: chunk.id):
         last = floors.get(chunk.id, 0)
         for entry in each_entry(store, chunk.id):
-            header, body = journal.decode_header(entry.head), journal.decode_body(entry.body)
+            header, body = journal.decode_header(entry.head), sections.decode(entry)
             if isinstance(body, journal.Claimed):
                 world.expect(
                     header.fence > last, f"chunk {chunk.id}: grant {entry.seq} has fence {header.fence} after {last}"

@@ -6,12 +6,13 @@ from typing import Any
 
 from holdfast.core import cursor
 from holdfast.core.model import Batch, Claim, ClaimRequest, Item, Receipt
-from holdfast.core.settle import NOTHING, Holder, Reached, commit
+from holdfast.core.settle import NOTHING, Reached, commit
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.define.policy import Retry
 from holdfast.runtime.partitions import standings
 from holdfast.runtime.scan.scan import Scan
 from holdfast.stores.base import Store
+from holdfast.testing.conformance.kit import holder_of
 from holdfast.testing.rows import Rows
 
 BY = Actor(name="ada", reason="because")
@@ -66,8 +67,7 @@ class Totals:
     def write(self, item: Item, claim: Claim, rows: int, version: int) -> Receipt:
         """The same, by a worker that read its item long ago."""
         at = Reached(item=item, rows=rows, cursor=cursor.encode(cursor.Cursor("row", rows)), acc=b"1")
-        holder = Holder(batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version,
-                        seconds=30.0)  # fmt: skip
+        holder = holder_of(claim, version, 30.0)
         return self.store.commit([commit(holder, NOTHING, commit_id=os.urandom(16), release=False, reached=[at])])[0]
 
     def fences(self, batch: str = "totals") -> list[int]:

@@ -29,7 +29,7 @@ from holdfast.core.outcome import Outcome
 from holdfast.core.states import Transition, move
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, operations, resolution, steer
-from holdfast.runtime.operate.replay import Projection
+from holdfast.runtime.operate.replay import AdmittedGroup, Projection
 from holdfast.stores.base import Idle
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
@@ -167,14 +167,15 @@ def test_a_settled_item_that_kept_what_it_waited_for_verifies_as_well(world: Wor
 
 
 def test_a_finding_about_an_item_or_a_chunk_is_told_in_words() -> None:
-    group = journal.Ingested(lo=0, hi=2, digests=bytes(64), chunk=1)
-    projection = Projection(group, stages=2)
+    body = journal.Ingested(lo=0, hi=2, digests=bytes(64), chunk=1, end=2)
+    projection = Projection(AdmittedGroup(body, 1, 2, 2, b""), stages=2, uid=b"", numbers={1: 1})
     item = StoredItem(n=ItemNo(0), key="a", place=ItemState(attempt=1, due=1_700_000_000.5), payload=b"", salt=b"")
     assert projection.difference(item) == (
         "it has had 1 attempt, but its journal says 0 attempts; "
         "it is due at 2023-11-14 22:13:20.500000+00:00, but its journal says at once"
     )
-    chunk = Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(1), owner="host-a")
+    chunk = Chunk(id=ChunkId(1), batch=BatchId(1), number=1, lo=ItemNo(0), hi=ItemNo(1), owner="host-a", end=2,
+                  origin=2)  # fmt: skip
     assert projection.chunk_difference(chunk) == (
         "it covers items 0 to 0, but its journal says items 0 to 1; it is held by host-a, but its journal says no owner"
     )
@@ -217,7 +218,7 @@ def file(finished: Path, tmp_path: Path) -> Path:
 def tamper(file: Path, *statements: str) -> audit.Audit:
     """Edit the file behind the store's back, then audit it."""
     db = apsw.Connection(str(file))
-    for name in ("journal_is_append_only_update", "journal_is_append_only_delete"):
+    for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
         db.execute(f"DROP TRIGGER {name}")
     for statement in statements:
         db.execute(statement)
@@ -237,7 +238,7 @@ def where(found: audit.Audit, kind: str) -> list[str]:
 
 LAST = "(SELECT max(id) FROM items)"
 FLIP = "CAST(hex(body) AS BLOB)"
-EMPTY = "CAST('{}' AS BLOB)"
+EMPTY = "CAST(substr({}, 1, 16) || '{{}}' AS BLOB)"
 OF_LAST = "(SELECT id FROM chunks WHERE hi = 64)"
 SET_BACK = f"""
     UPDATE chunks SET seq = seq - 1,
@@ -261,9 +262,12 @@ TAMPERINGS = {
     "an entry of the batch": (
         f"UPDATE journal SET body = {FLIP} WHERE chain = -1 AND seq = 2", "chain", "entry 2 of batch 1",
     ),
-    "a payload": (f"UPDATE items SET payload = {EMPTY} WHERE id = {LAST}", "payload", "('last')"),
-    "a salt": (f"UPDATE items SET salt = zeroblob(16) WHERE id = {LAST}", "payload", "('last')"),
-    "an output": (f"UPDATE outputs SET data = {EMPTY} WHERE id = {LAST} * 64 + 1", "output", "('last')"),
+    "a payload": (f"UPDATE items SET payload = {EMPTY.format('payload')} WHERE id = {LAST}", "payload", "('last')"),
+    "a salt": (
+        f"UPDATE items SET payload = CAST(zeroblob(16) || substr(payload, 17) AS BLOB) WHERE id = {LAST}", "payload",
+        "('last')",
+    ),
+    "an output": (f"UPDATE outputs SET data = {EMPTY.format('data')} WHERE id = {LAST} * 64 + 1", "output", "('last')"),
     "a removed output": (f"DELETE FROM outputs WHERE id = {LAST} * 64", "output", "('last')"),
     "a removed item": (f"DELETE FROM items WHERE id = {LAST}", "payload", "item 63"),
     "a place": ("UPDATE places SET state = 'dead' WHERE state = 'done'", "place", "item"),
@@ -279,6 +283,26 @@ TAMPERINGS = {
     "an owner": ("UPDATE chunks SET owner = 'mallory' WHERE id = 1", "chunk", "chunk 1"),
     "a fence": ("UPDATE chunks SET fence = fence - 1 WHERE id = 1", "chunk", "chunk 1"),
     "when a chunk is due": ("UPDATE chunks SET due = 9e12 WHERE id = 1", "chunk", "chunk 1"),
+    "a chunk's number": ("UPDATE chunks SET number = number + 1000 WHERE id = 1", "chain", "chunk 1"),
+    "the first stage of a chunk": ("UPDATE chunks SET first = 1 WHERE id = 1", "chunk", "chunk 1"),
+    "the end of a chunk": ('UPDATE chunks SET "end" = 3 WHERE id = 1', "chunk", "chunk 1"),
+    "the leg of a chunk": ("UPDATE chunks SET leg = 1 WHERE id = 1", "chunk", "chunk 1"),
+    "the kind of a chunk": ("UPDATE chunks SET kind = 'rows' WHERE id = 1", "chunk", "chunk 1"),
+    "what admitted a chunk": ("UPDATE chunks SET origin = origin + 1 WHERE id = 1", "chunk", "chunk 1"),
+    "the parent of a chunk": ("UPDATE chunks SET parent = 1 WHERE id = 2", "chunk", "chunk 2"),
+    "the uid of the batch": ("UPDATE batches SET uid = zeroblob(16)", "chain", "entry 1 of batch 1"),
+    "the parent of an item": (f"UPDATE items SET parent = 3 WHERE id = {LAST}", "payload", "('last')"),
+    "that validation changed an item": (
+        f"UPDATE items SET raw = zeroblob(16) WHERE id = {LAST}", "payload", "('last')",
+    ),
+    "another revision": (
+        f"INSERT INTO revisions (id, revision, payload) SELECT id, 1, payload FROM items WHERE id = {LAST}", "payload",
+        "('last')",
+    ),
+    "a word of an entry": (
+        "UPDATE texts SET frame = CAST(frame || 'x' AS BLOB) WHERE chain = (SELECT min(chain) FROM texts)", "text",
+        "entry",
+    ),
     "where the last chunk ends": ("UPDATE chunks SET hi = hi + 1 WHERE hi = 64", "chunk", "chunk"),
     "the definition": (
         """UPDATE batches SET definition = CAST('{"stages":[{"name":"ocr"},{"name":"c0rrect"}]}' AS BLOB)""", "batch",

@@ -24,13 +24,14 @@ from holdfast.core import canonical, cursor, ingest
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Conflict
 from holdfast.core.model import Batch, Claim, ClaimRequest, Kind, State
-from holdfast.core.settle import NOTHING, Holder, Reached, commit
+from holdfast.core.settle import NOTHING, Reached, commit
 from holdfast.runtime.operate import clones, state_document
 from holdfast.runtime.operate import cursors as acts
 from holdfast.runtime.partitions import IMPORTED, history, standings
 from holdfast.stores.base import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.kit import holder_of
 from tests.operations.scanned import BY
 from tests.operations.world import Clock
 
@@ -64,7 +65,7 @@ class Stories(RuleBasedStateMachine):
         """Rows of each partition that were handled and not undone, from 0."""
         self.count = 0
         batch = self.store.open_batch("first", "totals", DEFINITION, actor="test")
-        items = [ingest.admit(n, _payload(n), os.urandom(16)) for n in range(PARTS)]
+        items = [ingest.admit(n, _payload(n)) for n in range(PARTS)]
         self.store.add_items(batch.id, items, ended=True, actor="test", kind=Kind.PARTITIONS)
         self._know("first")
 
@@ -115,9 +116,7 @@ class Stories(RuleBasedStateMachine):
         end = min(SIZE, begin + rows)
         total, to = done + end - begin, Cursor("row", lo + end)
         at = Reached(item=items[0], rows=total, cursor=cursor.encode(to), acc=b"%d" % total)
-        holder = Holder(
-            batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=30.0
-        )
+        holder = holder_of(claim, version, 30.0)
         written = commit(holder, NOTHING, commit_id=os.urandom(16), release=False, reached=[at])
         landed = self.store.commit([written])[0].landed
         assert landed == (chunk.owner is not None and (chunk.fence, chunk.version) == (claim.lease.fence, version))

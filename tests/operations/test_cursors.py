@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, cursor, journal
+from holdfast.core import canonical, cursor, journal, sections
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotOurs, Refused, SchemaTooNew, UsageError
 from holdfast.core.model import BatchMode, CommitRefusal, Receipt
@@ -132,7 +132,7 @@ def test_every_way_to_move_a_cursor_fences_the_owner_and_stands_in_the_journal(h
     assert half.reach(claim, 600, version=1) == LOST
     assert (half.rows(), half.fences()) == ([rows], [claim.lease.fence + 1])
     *_, last = half.store.entries(half.store.chunks(batch.id)[0].id)
-    header, body = journal.decode_header(last.head), journal.decode_body(last.body)
+    header, body = journal.decode_header(last.head), sections.decode(last)
     assert isinstance(body, journal.Acted)
     assert (header.actor, body.reason) == ("ada", "because")
     position = body.items[0].position
@@ -407,7 +407,7 @@ def test_a_glance_tells_rows_rate_cursor_and_lag(half: Totals, clock: Clock) -> 
 def test_the_entry_of_a_reset_says_by_what_it_went(half: Totals) -> None:
     acts.carry_out(half.store, half.batch(), acts.to_state(half.store, half.batch(), exported(half), "saved.json"), BY)
     (chunk,) = half.store.chunks(half.batch().id)
-    body = journal.decode_body(half.store.entries(chunk.id)[-1].body)
+    body = sections.decode(half.store.entries(chunk.id)[-1])
     assert isinstance(body, journal.Acted)
     assert canonical.decode(body.note)["file"] == "saved.json"
     assert body.items[0].position is not None

@@ -24,7 +24,7 @@ def standing(after: Any, at: Any, until: Any, *, rows: int = 100, kind: str = "c
         return None if value is None else Cursor(kind, value)
 
     checkpoint = Checkpoint(ItemNo(0), rows, cursor.encode(Cursor(kind, at)) if at is not None else b"")
-    return Standing(n=ItemNo(0), key=0, place=ItemState(), salt=b"", payload=b"", after=of(after), until=of(until),
+    return Standing(n=ItemNo(0), key=0, place=ItemState(), payload=b"", after=of(after), until=of(until),
                     checkpoint=checkpoint, **more)  # fmt: skip
 
 

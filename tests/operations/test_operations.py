@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.errors import UsageError
 from holdfast.core.journal import Spend
 from holdfast.core.limits import PAYLOAD_BYTES
@@ -32,7 +32,7 @@ def acts(world: World) -> list[tuple[journal.Header, journal.Acted]]:
     found = []
     for chunk in world.store.chunks(world.id):
         for entry in each_entry(world.store, chunk.id):
-            body = journal.decode_body(entry.body)
+            body = sections.decode(entry)
             if isinstance(body, journal.Acted):
                 found.append((journal.decode_header(entry.head), body))
     return found

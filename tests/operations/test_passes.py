@@ -14,7 +14,7 @@ from holdfast.runtime.operate import cursor_audit as audit
 from holdfast.runtime.partitions import PastCheckpoint
 
 ROWS = 40
-AT = Standing(n=ItemNo(0), key=0, place=ItemState(), salt=b"", payload=b"", after=None, until=None, expected=None,
+AT = Standing(n=ItemNo(0), key=0, place=ItemState(), payload=b"", after=None, until=None, expected=None,
               checkpoint=None)  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.errors import Transient, UsageError
 from holdfast.core.model import State
 from holdfast.runtime.operate import cursors as acts
@@ -57,8 +57,7 @@ def test_both_stand_in_the_journal_with_who_and_why(failed: Totals) -> None:
         (header.kind, header.actor, body.reason, body.items[0].position)
         for chunk in failed.store.chunks(batch.id)
         for entry in failed.store.entries(chunk.id)
-        if isinstance(body := journal.decode_body(entry.body), journal.Acted)
-        and (header := journal.decode_header(entry.head))
+        if isinstance(body := sections.decode(entry), journal.Acted) and (header := journal.decode_header(entry.head))
     ]
     assert told == [("reset", "ada", "because", None), ("reset", "ada", "because", journal.Position(3, 0))]
 

@@ -55,11 +55,11 @@ class World:
         return found
 
     def add(self, *keys: Any, ended: bool = True, payload: Callable[[Any], Any] = lambda key: {"page": key}) -> None:
-        items = [ingest.admit(key, canonical.encode(payload(key)), os.urandom(16)) for key in keys]
+        items = [ingest.admit(key, canonical.encode(payload(key))) for key in keys]
         self.store.add_items(self.id, items, ended=ended, actor="test")
 
     def add_invalid(self, key: str, reason: str = "page: Field required") -> None:
-        item = ingest.refuse(key, b'{"pg": 1}', os.urandom(16), "invalid", reason)
+        item = ingest.refuse(key, b'{"pg": 1}', "invalid", reason)
         self.store.add_items(self.id, [item], actor="test")
 
     def claim(self, limit: int = 1000, *, owner: str = OWNER, seconds: float = 30.0) -> Claim:
@@ -75,8 +75,9 @@ class World:
     ) -> Receipt:
         settled = core.settle(outcomes, stages=len(self.stages), policies=[POLICY] * len(self.stages), now=self.clock())
         holder = core.Holder(
-            batch=self.id, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=30.0
-        )
+            batch=self.id, uid=claim.uid, chunk=claim.lease.chunk, number=claim.number, fence=claim.lease.fence,
+            grant=claim.lease.grant, version=version, seconds=30.0,
+        )  # fmt: skip
         return self.store.commit([core.commit(holder, settled, commit_id=os.urandom(16), release=release, due=due)])[0]
 
     def work(self, do: Callable[[Item], Outcome | None], *, limit: int = 1000, owner: str = OWNER) -> None:
@@ -103,7 +104,7 @@ def done(
     output: Any = None,
 ) -> Done:
     data = canonical.encode({"text": f"{item.key}@{item.place.stage}"} if output is None else output)
-    return Done(item, data, canonical.digest(item.salt, data), queued, seconds, spend, None, adopted)
+    return Done(item, data, queued, seconds, spend, None, adopted)
 
 
 def failed(

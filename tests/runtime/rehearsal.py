@@ -46,17 +46,18 @@ MOST_EFFECTS = 500
 
 
 def item(n: int) -> Item:
-    return Item(ItemNo(n), str(n), b"salt", b"1", START, True)
+    return Item(ItemNo(n), str(n), b"1", START, True)
 
 
-def claim(lo: int, hi: int, *, blame: int = 0, kind: Kind = Kind.ITEMS, expires: float = NOW + LEASE) -> Claim:
+def claim(lo: int, hi: int, *, blame: int = 0, kind: Kind = Kind.ITEMS, expires: float = NOW + LEASE,
+          stages: int = 1) -> Claim:  # fmt: skip
     lease = Lease(chunk=ChunkId(lo + 1), fence=1, owner="ann", expires=expires)
-    return Claim(lease=lease, batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), version=0, blame=blame, pending=hi - lo,
-                 kind=kind)  # fmt: skip
+    return Claim(lease=lease, batch=BatchId(1), uid=bytes(16), number=1, lo=ItemNo(lo), hi=ItemNo(hi), version=0,
+                 blame=blame, pending=hi - lo, kind=kind, end=stages)  # fmt: skip
 
 
 def held(pending: int, *, stages: int = 1) -> Hold:
-    return Hold(claim(0, pending), stages, LEASE, moment=0.0)
+    return Hold(claim(0, pending, stages=stages), stages, LEASE, moment=0.0)
 
 
 def queue_of(slots: Slots | None = None, *, work: WorkFacts = ORDINARY, breaker: StageBreaker | None = None,
@@ -68,7 +69,7 @@ def queue_of(slots: Slots | None = None, *, work: WorkFacts = ORDINARY, breaker:
 
 
 def done(one: Item, seconds: float = 0.5) -> Done:
-    return Done(one, b"1", b"digest", 0.0, seconds)
+    return Done(one, b"1", 0.0, seconds)
 
 
 def died(one: Item) -> Failed:

@@ -1,6 +1,5 @@
 """Owners that die take nobody with them: what they held is run with full concurrency, in halves, and that is told."""
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, ingest, journal
+from holdfast.core import canonical, ingest, journal, sections
 from holdfast.core.limits import BLAME_ENTRIES
 from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, Claim, ClaimRequest, Entry, ItemNo
 from holdfast.runtime import lookup
@@ -19,7 +18,7 @@ from holdfast.runtime.engine.progress import sentence
 from holdfast.runtime.operate import audit, resolution
 from holdfast.runtime.report import orphans, status, why
 from holdfast.stores import owners
-from holdfast.stores.base import Store
+from holdfast.stores.base import Store, random_bytes
 from holdfast.stores.bucket import BucketStore
 from holdfast.stores.buckets.memory import MemoryBucket
 from holdfast.stores.memory import MemoryStore
@@ -48,7 +47,7 @@ def admitted(book: hf.Pipeline, count: int) -> Batch:
     store = book.store
     described = definition.describe(book.name, book.stages, definition.DEFAULT, book.patience)
     batch = store.open_batch(book.name, book.name, described, actor="test")
-    items = [ingest.admit(n, canonical.encode(n), os.urandom(16)) for n in range(count)]
+    items = [ingest.admit(n, canonical.encode(n)) for n in range(count)]
     store.add_items(batch.id, items, ended=True, actor="test")
     return lookup.batch_named(store, book.name)
 
@@ -208,17 +207,16 @@ def test_the_deaths_of_a_part_are_counted_without_reading_all_that_its_parent_di
         def entries(self, chain: int, *, after: int, limit: int) -> list[Entry]:
             read.append(limit)
             kind = "claimed" if chain == 2 else "checkpoint"
-            body = journal.encode_body(
-                journal.Checkpointed() if chain == 1 else journal.Claimed(lo=0, hi=1, expires=0.0)
-            )
+            body = journal.Checkpointed() if chain == 1 else journal.Claimed(lo=0, hi=1, expires=0.0)
             return [
-                journal.link(journal.GENESIS, chain=chain, batch=1, seq=after + 1 + n, kind=kind, at=0.0, actor="gone",
-                             fence=1, commit_id=b"", body=body)
+                journal.link(journal.GENESIS, journal.Chain(bytes(16), chain, chain), seq=after + 1 + n, kind=kind,
+                             at=0.0, actor="gone", fence=1,
+                             encoded=sections.encode(body, bytes(16), chain, b"", random_bytes))
                 for n in range(limit)
             ]  # fmt: skip
 
-    parent = Chunk(id=ChunkId(1), batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(9), seq=1_000_000)
-    child = Chunk(id=ChunkId(2), batch=BatchId(1), lo=ItemNo(9), hi=ItemNo(10), seq=3, parent=ChunkId(1))
+    parent = Chunk(id=ChunkId(1), number=1, batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(9), seq=1_000_000)
+    child = Chunk(id=ChunkId(2), number=2, batch=BatchId(1), lo=ItemNo(9), hi=ItemNo(10), seq=3, parent=ChunkId(1))
     store: Any = LongJournal()
     assert orphans.count_deaths(store, child, {parent.id: parent, child.id: child}, now=0.0) == 3
     assert sum(read) <= BLAME_ENTRIES

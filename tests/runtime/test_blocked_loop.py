@@ -62,7 +62,7 @@ class Blocking:
 def submit(loop: Loop, handler: Callable[..., Any], *numbers: int) -> None:
     stage = hf.Pipeline("book", store="memory:").stage(name="read", timeout="60s")(handler)
     runner = StageRunner(stage, None, pipeline="book", batch="book", stopping=lambda: False)
-    items = [Item(ItemNo(n), n, b"salt", str(n).encode(), ItemState(), True) for n in numbers]
+    items = [Item(ItemNo(n), n, str(n).encode(), ItemState(), True) for n in numbers]
     loop.submit(runner, Assignment(0, items, 1, 0.0, None))
 
 

@@ -207,7 +207,7 @@ def test_after_the_pause_one_item_is_tried_of_a_stage_with_quick_handlers_too() 
 def hold_of(items: list[Item]) -> Hold:
     lease = Lease(chunk=ChunkId(1), fence=1, owner="ann", expires=NOW + 60)
     claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(len(items)), version=0, blame=0,
-                  pending=len(items))  # fmt: skip
+                  pending=len(items), uid=bytes(16), number=1, end=1)  # fmt: skip
     hold = Hold(claim, 1, 30.0, moment=0.0)
     hold.take_in(items, NOW, 0.0, from_store=False)
     return hold

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import holdfast as hf
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.model import State, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Actor
@@ -89,7 +89,7 @@ def acts(book: hf.Pipeline, kind: str) -> list[journal.Acted]:
     for chunk in book.store.chunks(batch.id):
         for entry in each_entry(book.store, chunk.id):
             if journal.decode_header(entry.head).kind == kind:
-                body = journal.decode_body(entry.body)
+                body = sections.decode(entry)
                 assert isinstance(body, journal.Acted)
                 found.append(body)
     return found

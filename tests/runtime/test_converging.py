@@ -11,7 +11,6 @@ import pytest
 
 import holdfast as hf
 from holdfast.core import canonical, ingest, journal
-from holdfast.core.canonical import SALT_BYTES
 from holdfast.core.model import chain_of_batch
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate.operations import discard, redrive
@@ -59,7 +58,7 @@ def converged(store: Any) -> list[str]:
 
 def _first_range(scan: hf.Scan) -> Any:
     payload = canonical.encode({"range": 0, **payload_of(next(iter(Rows(range(100)).split(2))))})
-    return ingest.admit(0, payload, bytes(SALT_BYTES))
+    return ingest.admit(0, payload)
 
 
 def run(scan: hf.Scan, **options: Any) -> Any:

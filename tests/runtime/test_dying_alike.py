@@ -17,13 +17,14 @@ from holdfast.core.limits import ALIKE_ITEMS, SLICE_ITEMS, WITHHELD_TIMES
 from holdfast.core.model import BatchId, Claim, ClaimRequest
 from holdfast.core.outcome import Skipped
 from holdfast.core.retry import Policy
-from holdfast.core.settle import Holder, commit, settle
+from holdfast.core.settle import commit, settle
 from holdfast.interfaces.cli.app import call
 from holdfast.runtime.engine import withheld
 from holdfast.runtime.engine.exchange import LookAt, StopRun
 from holdfast.runtime.engine.hold import Hold
 from holdfast.runtime.operate import audit
 from holdfast.runtime.report import why
+from holdfast.testing.conformance.kit import holder_of
 from holdfast.testing.rows import Rows
 from tests.core.made import chunk
 from tests.runtime.rehearsal import died, held, item
@@ -509,8 +510,7 @@ def test_few_deaths_do_not_wait_for_what_another_process_holds(
     report = threading.Thread(target=run, args=(book, range(10)), kwargs={"deadline": "60s"})
     report.start()
     wait_for(lambda: book.report().counts.dead == 10 - others)
-    lease = elsewhere.lease
-    held = Holder(batch=BatchId(1), chunk=lease.chunk, fence=lease.fence, version=0, seconds=3600.0)
+    held = holder_of(elsewhere, 0, 3600.0)
     outcomes = [Skipped(item, "blank", 0.0, 0.0) for item in book.store.load(elsewhere, None, 10, 1 << 20)]
     settled = settle(outcomes, stages=1, policies=[Policy()], now=book.store.now())
     assert book.store.commit([commit(held, settled, commit_id=b"c" * 16, release=True)])[0].landed

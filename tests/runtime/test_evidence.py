@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -12,9 +13,8 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.canonical import encode
-from holdfast.core.model import BatchId
 from holdfast.runtime.operate import evidence
 from holdfast.runtime.operate.evidence import check
 from holdfast.stores.memory import MemoryStore
@@ -23,6 +23,8 @@ from tests.operations.world import Clock, World
 from tests.runtime.support import ONCE, run
 
 Files = dict[str, bytes]
+CHANGED = "A" * 40
+"""A frame of words that no entry commits to, in base64."""
 
 
 @pytest.fixture
@@ -97,12 +99,21 @@ def swap_lines(files: Files) -> None:
 FORGERIES: dict[str, Callable[[Files], None]] = {
     "a body": change_line("journal.jsonl", 1, lambda line: line.update(body=line["body"][:-8] + "AAAAAAAA")),
     "a header": change_line("journal.jsonl", 2, lambda line: line.update(head=line["head"][:-8] + "AAAAAAAA")),
+    "a grant": change_line("journal.jsonl", -1, lambda line: line.update(grant="00" * 8)),
     "a hash": change_line("journal.jsonl", 2, lambda line: line.update(hash="00" * 32)),
     "an entry of another number": change_line("journal.jsonl", 2, lambda line: line.update(seq=9)),
     "an entry of another chain": change_line("journal.jsonl", -1, lambda line: line.update(chain=77)),
     "an entry less in the middle": drop_line("journal.jsonl", 1),
     "an entry less at the end": drop_line("journal.jsonl", -1),
     "entries swapped": swap_lines,
+    "a word": change_line("journal.jsonl", -1, lambda line: line["texts"][0].update(frame=CHANGED)),
+    "whose words they are": change_line("journal.jsonl", -1, lambda line: line["texts"][0].update(n=1)),
+    "a word that nothing refers to": change_line(
+        "journal.jsonl", -1, lambda line: line["texts"].append({"n": 0, "boundary": 0, "frame": CHANGED})
+    ),
+    "a word less": change_line("journal.jsonl", -1, lambda line: line["texts"].pop(0)),
+    "the range of a chunk": change_line("chunks.jsonl", 0, lambda line: line.update(lo=1)),
+    "the parent of a chunk": change_line("chunks.jsonl", 0, lambda line: line.update(parent=9)),
     "a head": change_line("chunks.jsonl", 0, lambda line: line.update(head="11" * 32)),
     "a chunk less": drop_line("chunks.jsonl", -1),
     "an item less": drop_line("items.jsonl", 0),
@@ -111,6 +122,9 @@ FORGERIES: dict[str, Callable[[Files], None]] = {
     "an item of another epoch": change_line("items.jsonl", 0, lambda line: line.update(epoch=1)),
     "the digest of a payload": change_line("items.jsonl", 0, lambda line: line.update(digest="22" * 32)),
     "the digest of an output": change_line("items.jsonl", 0, lambda line: line["outputs"][0].update(digest="22" * 32)),
+    "the revision of a payload": change_line("items.jsonl", 0, lambda line: line.update(revision=1)),
+    "the parent of an item": change_line("items.jsonl", 0, lambda line: line.update(parent=4)),
+    "no digest of an output": change_line("items.jsonl", 0, lambda line: line["outputs"][0].update(digest=None)),
     "an output less": change_line("items.jsonl", 0, lambda line: line.update(outputs=[])),
     "the reason of a death": change_line("items.jsonl", 5, lambda line: line.update(reason="it was nobody")),
     "the code of a death": change_line("items.jsonl", 5, lambda line: line.update(code="fine")),
@@ -183,19 +197,20 @@ def test_a_journal_written_again_as_a_whole_has_another_head(folder: Path, book:
 def rewrite(files: Files) -> None:
     """Every chunk's chain, and the items with them: all succeeded at once."""
     entries = [json.loads(line) for line in files["journal.jsonl"].splitlines()]
-    kept = [entry for entry in entries if entry["chain"] < 0]
+    kept = [entry for entry in entries if entry["chain"] == 0]
     (began,) = (entry for entry in kept if entry["kind"] == "ingested" and entry["says"].get("hi", 0) > 0)
     ns, prev = range(began["says"]["hi"]), bytes.fromhex(began["hash"])
     digests = bytes(32 * len(ns))
     done = journal.Advanced(stage=0, items=journal.numbers(ns), digests=digests, queued=b"", seconds=b"", finished=True)
-    chunk = began["says"]["chunk"]
+    chunk, batch = began["says"]["chunk"], json.loads(files["MANIFEST.json"])["batch"]
+    chain, told = journal.Chain(bytes.fromhex(batch["uid"]), chunk, chunk), evidence._Told(False)
     bodies = [journal.Claimed(lo=0, hi=len(ns), expires=0.0), journal.Checkpointed(advanced=[done], released=True)]
     for seq, body in enumerate(bodies, 1):
-        entry = journal.link(prev, chain=chunk, batch=BatchId(1), seq=seq, kind="x", at=1.0, actor="x", fence=1,
-                             commit_id=b"", body=journal.encode_body(body))  # fmt: skip
-        kept.append(evidence._entry(entry))
+        encoded = sections.encode(body, chain.uid, chunk, b"", os.urandom)
+        entry = journal.link(prev, chain, seq=seq, kind="x", at=1.0, actor="x", fence=1, encoded=encoded)
+        kept.append(told.line((chunk, entry)))
         prev = entry.hash
-    end = {"id": chunk, "lo": 0, "hi": len(ns), "parent": None, "seq": 2, "head": prev.hex()}
+    end = {"number": chunk, "id": chunk, "lo": 0, "hi": len(ns), "parent": None, "seq": 2, "head": prev.hex()}
     items = [json.loads(line) for line in files["items.jsonl"].splitlines()]
     for item in items:
         made = {"stage": "read", "epoch": 0, "digest": "00" * 32, "file": None, "file_sha256": None}
@@ -224,7 +239,7 @@ def test_whatever_happened_a_bundle_holds(seed: int, tmp_path: Path) -> None:
 
 HOSTILE: dict[str, bytes] = {
     "not an object": b"[]", "null": b"null", "a number": b"7", "nothing": b"", "deep": b"[" * 100_000,
-    "no fields": b"{}", "wrong types": b'{"format": 2, "quiet": 1, "batch": 3, "files": []}', "not text": b"\xff\xfe",
+    "no fields": b"{}", "wrong types": b'{"format": 3, "quiet": 1, "redacted": 0, "batch": 3, "files": []}', "not text": b"\xff\xfe",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.model import Act, Change, Claim, chain_of_batch
 from holdfast.core.settle import NOTHING
 from holdfast.core.states import Transition, move
@@ -341,7 +341,7 @@ def test_a_changed_source_is_refused_with_the_difference_until_somebody_says_why
     scan_of("invoices", follow=True).tick(accept_source="it was renamed")
     assert scan_of("invoices", follow=True).tick().total == 3
     entries = [
-        journal.decode_body(entry.body)
+        sections.decode(entry)
         for entry in each_entry(store, chain_of_batch(store.batches()[0].id))
         if journal.decode_header(entry.head).kind == "source_accepted"
     ]

@@ -251,11 +251,11 @@ def test_beside_an_item_on_trial_the_worker_waits_and_does_not_spin(
 def test_an_item_that_waited_in_the_store_past_its_first_stage_is_verified_when_it_is_due() -> None:
     claim = Claim(
         lease=Lease(chunk=ChunkId(1), fence=2, owner="ann", expires=0.0),
-        batch=BatchId(1), lo=ItemNo(0), hi=ItemNo(2), version=0, pending=2, blame=0,
+        batch=BatchId(1), uid=bytes(16), number=1, lo=ItemNo(0), hi=ItemNo(2), version=0, pending=2, blame=0, end=2,
     )  # fmt: skip
     hold = Hold(claim, 2, 30.0, moment=0.0, guarded=frozenset({1}), adopting=frozenset({1}))
     hold.take_in(
-        [Item(ItemNo(n), str(n), b"", b"1", ItemState(stage=1, due=due), False) for n, due in enumerate((0.0, 5.0))],
+        [Item(ItemNo(n), str(n), b"1", ItemState(stage=1, due=due), False) for n, due in enumerate((0.0, 5.0))],
         now=1.0,
         moment=0.0,
         from_store=True,

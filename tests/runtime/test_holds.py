@@ -15,7 +15,7 @@ NOW = 1_700_000_000.0
 
 
 def item(n: int, place: ItemState = START) -> Item:
-    return Item(ItemNo(n), str(n), b"salt", b"1", place, place is START)
+    return Item(ItemNo(n), str(n), b"1", place, place is START)
 
 
 def waiting(n: int, seconds: float, stage: int = 0) -> Item:
@@ -25,7 +25,8 @@ def waiting(n: int, seconds: float, stage: int = 0) -> Item:
 
 def held(pending: int, *, stages: int = 1, fence: int = 1, blame: int = 0, reserve: int = 0, **more: Any) -> Hold:
     claim = Claim(lease=Lease(chunk=ChunkId(1), fence=fence, owner="ann", expires=0.0), batch=BatchId(1), lo=ItemNo(0),
-                  hi=ItemNo(pending), version=0, blame=blame, pending=pending)  # fmt: skip
+                  hi=ItemNo(pending), version=0, blame=blame, pending=pending, uid=bytes(16), number=1,
+                  end=stages)  # fmt: skip
     return Hold(claim, stages, 30.0, reserve, moment=0.0, **more)
 
 
@@ -85,7 +86,7 @@ def test_what_came_back_without_being_begun_may_have_been_tried_before_as_it_was
 @pytest.mark.promise("P13")
 def test_what_is_set_aside_falls_with_every_item_that_is_settled() -> None:
     hold = held(3, reserve=10)
-    hold.outcomes = [Done(item(0), b"1", b"digest", 0.0, 0.0)]
+    hold.outcomes = [Done(item(0), b"1", 0.0, 0.0)]
     commit = hold.commit(hold.settle([Policy()], NOW), b"id")
     assert (commit.reserved, commit.release) == (20, False)
 

@@ -188,7 +188,7 @@ def test_nothing_is_begun_behind_the_signal_where_quick_items_share_the_committi
 
 def test_what_a_slice_has_cost_is_never_told_of_the_item_behind_it() -> None:
     """While an item sets out, the context of the one before it still stands in the assignment."""
-    paid, behind = (Item(n, n, b"", b"", ItemState(), True) for n in (1, 2))
+    paid, behind = (Item(n, n, b"", ItemState(), True) for n in (1, 2))
     work = Assignment(0, [paid, behind], 1, 0.0, None)
     work.ctx = Context(item=paid, batch="b", pipeline="p", stage="s", fence=1, timeout=None, stopping=lambda: False,
                        metrics=None)  # fmt: skip
@@ -198,7 +198,7 @@ def test_what_a_slice_has_cost_is_never_told_of_the_item_behind_it() -> None:
 
 
 def test_a_cost_is_told_by_the_entry_of_an_item_that_is_given_up_or_by_its_file_never_by_both() -> None:
-    first, second = (Item(n, n, b"", b"", ItemState(), True) for n in (1, 2))
+    first, second = (Item(n, n, b"", ItemState(), True) for n in (1, 2))
     work = Assignment(0, [first, second], 1, 0.0, None)
     for item in (first, second):
         work.contexts[item.n] = Context(item=item, batch="b", pipeline="p", stage="s", fence=1, timeout=None,

@@ -38,7 +38,7 @@ def kit(tmp_path: Path) -> Kit:
 
 def noted(kit: Kit, kind: str, number: int) -> None:
     body = journal.Acted(reason="noted", note=canonical.encode({"number": number}))
-    kit.store.amend(kit.batch, to_note(kind, journal.encode_body(body)), actor="ann")
+    kit.store.amend(kit.batch, to_note(kind, body), actor="ann")
 
 
 def the_batch(kit: Kit) -> Batch:

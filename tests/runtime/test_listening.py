@@ -11,8 +11,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.course import to_note
+from holdfast.core.journal import Acted
 from holdfast.core.model import BatchId, Claim, ClaimRequest
-from holdfast.core.settle import NOTHING, Holder, commit
+from holdfast.core.settle import NOTHING, commit
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.engine import session
 from holdfast.runtime.engine.desk import Desk
@@ -20,6 +21,7 @@ from holdfast.runtime.engine.exchange import Rules, Wait
 from holdfast.runtime.operate import operations
 from holdfast.stores import owners
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.kit import holder_of
 from tests.runtime.support import run
 
 NEVER = 3600.0
@@ -51,7 +53,7 @@ def hold(folder: Path) -> Callable[[], None]:
     assert isinstance(claim, Claim)
 
     def give_back() -> None:
-        held = Holder(batch=claim.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=0, seconds=NEVER)
+        held = holder_of(claim, 0, NEVER)
         (receipt,) = other.commit([commit(held, NOTHING, commit_id=b"back".ljust(16), release=True)])
         assert receipt.landed
         other.close()
@@ -96,7 +98,7 @@ def test_what_is_given_back_between_the_question_and_the_wait_is_not_missed(
         waits.wait()
         with contextlib.closing(SqliteStore(tmp_path / "state.db")) as other:
             told.set()
-            other.amend(BatchId(1), to_note("warned", b"\x80"), actor="bob")
+            other.amend(BatchId(1), to_note("warned", Acted(reason="so")), actor="bob")
 
     monkeypatch.setattr(SqliteStore, "claim", answered)
     beside = threading.Thread(target=tell)

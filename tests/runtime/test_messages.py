@@ -86,7 +86,7 @@ def test_a_stage_that_took_longer_before_than_there_is_time_is_not_begun(pages: 
 
 def test_what_was_not_begun_in_time_costs_nothing(pages: hf.Pipeline, calls: Calls) -> None:
     with processor(pages, seconds=600.0) as late:
-        n = late.store.add_items(late.batch.id, [late.ingester.freeze(7, os.urandom(16), None)], actor="ann").lo
+        n = late.store.add_items(late.batch.id, [late.ingester.freeze(7, None)], actor="ann").lo
         late.deadline = Deadline(time.monotonic() - 1.0)
         claim = late.driver.claim(n)
         assert isinstance(claim, Claim)
@@ -103,7 +103,7 @@ def test_what_was_not_begun_in_time_costs_nothing(pages: hf.Pipeline, calls: Cal
 def test_a_message_never_brings_its_neighbour(pages: hf.Pipeline) -> None:
     """Both stand in one chunk, and the first is settled."""
     with processor(pages, seconds=600.0) as at_work:
-        items = [at_work.ingester.freeze(n, os.urandom(16), None) for n in (1, 2)]
+        items = [at_work.ingester.freeze(n, None) for n in (1, 2)]
         at_work.store.add_items(at_work.batch.id, items, actor="ann")
         assert at_work.process(1).state == "done"
         claim = at_work.store.claim(ClaimRequest(batch=at_work.batch.id, owner="ann", limit=2, seconds=30.0))
@@ -119,7 +119,7 @@ def test_a_message_that_killed_its_process_too_often_is_buried_and_not_run_again
     pages: hf.Pipeline, clock: ManualClock, calls: Calls
 ) -> None:
     with processor(pages, seconds=600.0) as first:
-        first.store.add_items(first.batch.id, [first.ingester.freeze(7, os.urandom(16), None)], actor="ann")
+        first.store.add_items(first.batch.id, [first.ingester.freeze(7, None)], actor="ann")
         for _ in range(SUSPECT + BLAME):
             die(first.store, first.batch.id, clock)
     result = pages.process(7)
@@ -148,7 +148,7 @@ def test_hooks_hear_of_a_message_that_is_not_valid_and_only_once(pages: hf.Pipel
 @pytest.mark.promise("C6", "C7")
 def test_a_lease_that_cannot_be_kept_is_lost_at_once(pages: hf.Pipeline) -> None:
     with processor(pages, seconds=600.0) as at_work:
-        at_work.store.add_items(at_work.batch.id, [at_work.ingester.freeze(7, os.urandom(16), None)], actor="ann")
+        at_work.store.add_items(at_work.batch.id, [at_work.ingester.freeze(7, None)], actor="ann")
         claim = at_work.driver.claim(ItemNo(0))
         assert isinstance(claim, Claim)
         with at_work.driver.held(claim) as hold:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal, states
+from holdfast.core import journal, sections, states
 from holdfast.core.acts import change_of
 from holdfast.core.canonical import decode
 from holdfast.core.course import Amended, BatchFacts, Decide, to_note, to_steer
@@ -44,7 +44,7 @@ def noted(letters: hf.Pipeline) -> list[Any]:
     store = letters.store
     batch = lookup.batch_named(store, "letters")
     entries = store.entries(chain_of_batch(batch.id))
-    bodies = [journal.decode_body(e.body) for e in entries if journal.decode_header(e.head).kind == "reconciled"]
+    bodies = [sections.decode(e) for e in entries if journal.decode_header(e.head).kind == "reconciled"]
     facts = [decode(body.note) for body in bodies if isinstance(body, journal.Acted)]
     if store.capabilities.events:
         told = [decode(each.body)["counts"] for each in outbox_of(store).events() if each.kind == "batch.finished"]
@@ -159,7 +159,7 @@ def test_what_does_not_concern_the_end_does_not_keep_it_from_being_told(
 ) -> None:
     letters.process(1)
     batch, looked = lookup.batch_named(letters.store, "letters"), list[str]()
-    whole, body = reconcile.reconcile, journal.encode_body(journal.Acted(reason="it is late"))
+    whole, body = reconcile.reconcile, journal.Acted(reason="it is late")
     monkeypatch.setattr(reconcile, "reconcile", lambda *args, **named: looked.append("") or whole(*args, **named))
     came = race(letters, lambda _: letters.store.amend(batch.id, to_note("warned", body), actor="ann"), monkeypatch)
     last_message(letters)
@@ -206,9 +206,7 @@ def test_a_message_that_comes_again_compares_nothing_however_much_was_noted_sinc
         letters.process(number)
     batch, before = lookup.batch_named(letters.store, "letters"), noted(letters)
     for number in range(3 * ENTRIES_AT_A_TIME):
-        letters.store.amend(
-            batch.id, to_note("late", journal.encode_body(journal.Acted(reason=f"{number}", note=b"{}"))), actor="a"
-        )
+        letters.store.amend(batch.id, to_note("late", journal.Acted(reason=f"{number}", note=b"{}")), actor="a")
     compared: list[object] = []
     monkeypatch.setattr(reconcile, "reconcile", lambda *args, **_: compared.append(args))
     letters.process(2)

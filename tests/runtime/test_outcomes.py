@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core import sections
 from holdfast.stores.base import find_batch
 from tests.runtime.support import ONCE, SOON, Calls, codes, outputs, run
 
@@ -199,7 +200,7 @@ def test_the_trace_of_a_failure_names_the_place_and_not_the_values(book: hf.Pipe
     store, attempts = book.store, []
     for chunk in store.chunks(find_batch(store, "book").id):
         for entry in each_entry(store, chunk.id):
-            body = journal.decode_body(entry.body)
+            body = sections.decode(entry)
             attempts += body.attempts if isinstance(body, journal.Checkpointed) else []
     (attempt,) = attempts
     assert "test_outcomes.py" in attempt.trace

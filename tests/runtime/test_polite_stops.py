@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.model import State
 from holdfast.stores.base import each_entry
 from holdfast.stores.sqlite import SqliteStore
@@ -70,7 +70,7 @@ def attempts(store: SqliteStore) -> Iterator[journal.Attempted]:
     for batch in store.batches():
         for chunk in store.chunks(batch.id):
             for entry in each_entry(store, chunk.id):
-                body = journal.decode_body(entry.body)
+                body = sections.decode(entry)
                 yield from body.attempts if isinstance(body, journal.Checkpointed) else ()
 
 

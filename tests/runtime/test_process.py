@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.course import to_steer
 from holdfast.core.model import Claim, ClaimRequest, ItemNo
-from holdfast.core.settle import NOTHING, Holder, commit
+from holdfast.core.settle import NOTHING, commit
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.message import Processor
@@ -21,7 +21,7 @@ from holdfast.runtime.operate.audit import verify
 from holdfast.stores import faults
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.conformance.kit import new_item
+from holdfast.testing.conformance.kit import holder_of, new_item
 from tests.runtime.support import Calls, run, wait_for
 
 AT_ONCE = hf.Retry(attempts=3, wait=("0s", "0s"))
@@ -212,7 +212,7 @@ def test_an_item_that_another_process_tried_in_the_same_moment_waits(monkeypatch
         return claim(want)
 
     with book.processor() as one:
-        one.store.add_items(one.batch.id, [one.ingester.freeze(n, bytes(16), None) for n in (0, 1)])
+        one.store.add_items(one.batch.id, [one.ingester.freeze(n, None) for n in (0, 1)])
         monkeypatch.setattr(book.store, "claim", claim_late)
         result = one.process(0)
     assert (result.state, result.due, len(calls)) == ("waiting", clock() + 10, 1)
@@ -240,11 +240,11 @@ def test_what_waits_is_not_running_because_something_else_runs() -> None:
 
     with book.processor() as one:
         for n in (1, 2):
-            one.store.add_items(one.batch.id, [one.ingester.freeze(n, bytes(16), None)])
+            one.store.add_items(one.batch.id, [one.ingester.freeze(n, None)])
         parked = one.store.claim(ClaimRequest(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(0)))
         one.store.claim(ClaimRequest(batch=one.batch.id, owner="a run", limit=1, seconds=30.0, only=ItemNo(1)))
         assert isinstance(parked, Claim)
-        holder = Holder(batch=one.batch.id, chunk=parked.lease.chunk, fence=parked.lease.fence, version=0, seconds=30.0)
+        holder = holder_of(parked, 0, 30.0)
         one.store.commit([commit(holder, NOTHING, commit_id=bytes(16), release=True, due=clock() + 90)])
         waits, runs = one.process(1), one.process(2)
     assert (waits.state, waits.due) == ("waiting", clock() + 90)
@@ -497,7 +497,7 @@ def test_what_a_killed_process_left_at_the_first_stage_is_adopted(folder: Path) 
         return n if n in paid.seen else None
 
     with book.processor(lease="30s") as killed:
-        n = killed.store.add_items(killed.batch.id, [killed.ingester.freeze(7, b"0" * 16, None)]).lo
+        n = killed.store.add_items(killed.batch.id, [killed.ingester.freeze(7, None)]).lo
         killed.store.claim(ClaimRequest(batch=killed.batch.id, owner="killed", limit=1, seconds=30, only=n))
         paid(7)
     clock.advance(31)

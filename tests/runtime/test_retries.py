@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.core import sections
 from holdfast.core.model import State
 from holdfast.stores.base import find_batch
 from holdfast.stores.sqlite import SqliteStore
@@ -126,7 +127,7 @@ def test_an_attempt_is_in_the_journal_before_it_is_made(folder: Path) -> None:
         def read(number: int, ctx: hf.Context) -> int:
             store = SqliteStore(folder / "state.db", clock=clock)
             chunk = store.chunks(find_batch(store, "book").id)[0]
-            bodies = [journal.decode_body(entry.body) for entry in each_entry(store, chunk.id)]
+            bodies = [sections.decode(entry) for entry in each_entry(store, chunk.id)]
             store.close()
             claims = [body for body in bodies if isinstance(body, journal.Claimed)]
             seen.append((ctx.attempt, [(s.n, s.attempt, s.code) for s in claims[-1].snapshots]))

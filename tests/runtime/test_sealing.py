@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.canonical import decode
 from holdfast.core.course import to_reopen
+from holdfast.core.journal import Advanced, numbers
 from holdfast.core.model import Batch, Claim, ClaimRequest, Commit, ItemNo, Output, chain_of_batch
 from holdfast.runtime import lookup
 from holdfast.runtime.acts import Actor
@@ -50,7 +51,7 @@ def test_a_batch_is_sealed_after_a_reconciliation_which_the_seal_keeps(book: hf.
     assert report.exit_code == 0
     assert kinds(book)[-2:] == ["reconciled", "sealed"]
     *_, last = each_entry(book.store, chain_of_batch(batch_of(book).id))
-    body = journal.decode_body(last.body)
+    body = sections.decode(last)
     assert isinstance(body, journal.Sealed)
     kept = decode(body.reconciliation)
     assert kept["counts"] == {"expected": 3, "done": 3, "skipped": 0, "dead": 0, "cancelled": 0, "pending": 0}
@@ -135,9 +136,11 @@ def late_commit(store: MemoryStore, batch: Batch) -> Commit:
     """What an owner brings that was away: an output for the first item, under the fence it was given."""
     claim = store.claim(ClaimRequest(batch=batch.id, owner="zombie", limit=10, seconds=30.0))
     assert isinstance(claim, Claim)
-    body = journal.encode_body(journal.Checkpointed())
-    return Commit(id=b"late", chunk=claim.lease.chunk, batch=batch.id, fence=claim.lease.fence, version=0,
-                  kind="checkpoint", body=body, outputs=(Output(ItemNo(0), 0, 0, b'"late"'),))  # fmt: skip
+    late = Advanced(stage=0, items=numbers([0]), digests=b"", queued=bytes(4), seconds=bytes(4), finished=True)
+    return Commit(id=b"late", batch=batch.id, uid=claim.uid, chunk=claim.lease.chunk, number=claim.number,
+                  fence=claim.lease.fence, grant=claim.lease.grant, version=0, kind="checkpoint",
+                  body=journal.Checkpointed(advanced=[late]),
+                  outputs=(Output(ItemNo(0), 0, 0, b'"late"'),))  # fmt: skip
 
 
 @pytest.mark.promise("A14", "C8")

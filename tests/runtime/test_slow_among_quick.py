@@ -17,7 +17,7 @@ import holdfast as hf
 from holdfast.core.errors import StoreError
 from holdfast.core.model import Claim, ClaimRequest, Commit, Item, Receipt
 from holdfast.core.outcome import Outcome
-from holdfast.core.settle import NOTHING, Holder, commit
+from holdfast.core.settle import NOTHING, commit
 from holdfast.runtime.engine import control as role
 from holdfast.runtime.engine import dispatch
 from holdfast.runtime.engine.assignment import Answer, Assignment
@@ -29,6 +29,7 @@ from holdfast.runtime.engine.leases import Heartbeat
 from holdfast.runtime.engine.runner import StageRunner
 from holdfast.runtime.engine.stages import StageDriver
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.kit import holder_of
 from tests.runtime.support import Calls, Crowd, outputs, run, wait_for
 
 PATIENCE = 60.0
@@ -306,7 +307,7 @@ def test_a_lease_that_is_lost_meanwhile_costs_the_slow_outcome_and_nothing_else(
         beats[0].beat()
         scene.may_end.set()
         wait_for(lambda: not beats[0]._held, PATIENCE)
-        holder = Holder(batch=batch.id, chunk=claim.lease.chunk, fence=claim.lease.fence, version=0, seconds=30)
+        holder = holder_of(claim, 0, 30)
         other.commit([commit(holder, NOTHING, commit_id=b"0" * 16, release=True)])
         assert scene.wait().is_complete
     other.close()

@@ -1,6 +1,5 @@
 """Many small chunks do not collapse: they are claimed together, run in slices that span them, committed together."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -65,7 +64,7 @@ def chunked(pipeline: hf.Pipeline, chunks: int, each: int = EACH) -> None:
     freeze = pipeline.stages[0].input.freeze
     for start in range(1, chunks * each, each):
         numbers = range(start, start + each)
-        pipeline.store.add_items(batch.id, [ingest.admit(n, freeze(n), os.urandom(16)) for n in numbers])
+        pipeline.store.add_items(batch.id, [ingest.admit(n, freeze(n)) for n in numbers])
 
 
 def doubled(store: SqliteStore, calls: Callable[[int], Any] = lambda number: None) -> hf.Pipeline:
@@ -148,13 +147,13 @@ def test_pages_may_end_anywhere_in_the_chunks_that_are_read_as_one(
 
 
 def item(n: int) -> Item:
-    return Item(ItemNo(n), str(n), b"salt", b"1", START, True)
+    return Item(ItemNo(n), str(n), b"1", START, True)
 
 
 def held(lo: int, hi: int, *, pending: int | None = None) -> Hold:
     lease = Lease(chunk=ChunkId(lo + 1), fence=1, owner="ann", expires=0.0)
     claim = Claim(lease=lease, batch=BatchId(1), lo=ItemNo(lo), hi=ItemNo(hi), version=0, blame=0,
-                  pending=hi - lo if pending is None else pending)  # fmt: skip
+                  pending=hi - lo if pending is None else pending, uid=bytes(16), number=1, end=1)  # fmt: skip
     return Hold(claim, 1, 30.0, moment=0.0)
 
 

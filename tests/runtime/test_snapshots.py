@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, commitments, journal, sections
 from holdfast.core.model import Batch, chain_of_batch
 from holdfast.stores.base import Store, each_entry
 from holdfast.stores.sqlite import SqliteStore
@@ -17,7 +17,7 @@ WITHIN = 900.0
 
 def bodies(store: Store, chain: int) -> Iterator[tuple[journal.Header, journal.Body]]:
     for entry in each_entry(store, chain):
-        yield journal.decode_header(entry.head), journal.decode_body(entry.body)
+        yield journal.decode_header(entry.head), sections.decode(entry)
 
 
 def digest_at_admission(store: Store, batch: Batch, n: int) -> bytes:
@@ -44,9 +44,8 @@ def test_before_each_attempt_its_number_the_last_error_the_deadline_and_the_payl
         store.close()
         granted = [header.fence for header, body in entries if isinstance(body, journal.Claimed)]
         assert granted[-1] == ctx.fence, "the claim is durable"
-        assert digest_at_admission(store=SqliteStore(folder / "state.db"), batch=batch, n=0) == canonical.item_digest(
-            item.salt, canonical.key_text(item.key), canonical.encode(number)
-        )
+        digest = commitments.payload(batch.uid, item.key, 0, item.salt, canonical.encode(number))
+        assert digest_at_admission(store=SqliteStore(folder / "state.db"), batch=batch, n=0) == digest
         before = [
             attempt for _, body in entries if isinstance(body, journal.Checkpointed) for attempt in body.attempts
         ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core import sections
 from holdfast.core.acts import Strategy
 from holdfast.core.canonical import decode
 from holdfast.core.errors import Refused, UsageError
@@ -75,7 +76,7 @@ def bodies(letters: hf.Pipeline, kind: str) -> list[Any]:
     from holdfast.core.model import chain_of_batch
 
     entries = letters.store.entries(chain_of_batch(letters.store.batches()[0].id))
-    return [journal.decode_body(e.body) for e in entries if journal.decode_header(e.head).kind == kind]
+    return [sections.decode(e) for e in entries if journal.decode_header(e.head).kind == kind]
 
 
 @pytest.mark.promise("A14", "A15")
@@ -140,7 +141,7 @@ def test_no_end_is_told_of_a_batch_to_which_more_came_than_expected(
     """Not of the first that is too many, not of those after it, not by a person who compares, settles or closes."""
     letters.expect(None, 2)
     with letters.processor() as others:  # one came, and whoever took it is not done yet
-        letters.store.add_items(others.batch.id, [others.ingester.freeze(60, b"salt", None)])
+        letters.store.add_items(others.batch.id, [others.ingester.freeze(60, None)])
     with caplog.at_level(logging.WARNING):
         for number in (1, 13, 4, 13, 4, 60):
             letters.process(number)

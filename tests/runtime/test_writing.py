@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.core import sections
 from holdfast.core.errors import CommitUnknown
-from holdfast.core.journal import GENESIS, link
+from holdfast.core.journal import GENESIS, Chain, Checkpointed, link
 from holdfast.core.limits import SENDS
 from holdfast.core.model import LANDED, BatchId, ChunkId, Commit, CommitRefusal, Entry, Receipt
 from holdfast.runtime.engine.leases import write
+from holdfast.stores.base import random_bytes
 from holdfast.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.promise("C12")
@@ -33,15 +35,14 @@ class Mute(MemoryStore):
         linked = [
             link(
                 GENESIS,
-                chain=chain,
-                batch=1,
+                Chain(bytes(16), 1, chain),
                 seq=seq,
                 kind="kept",
                 at=0.0,
                 actor="a",
                 fence=1,
                 commit_id=name,
-                body=b"",
+                encoded=sections.encode(Checkpointed(), bytes(16), 1, name, random_bytes),
             )
             for seq, name in enumerate(self.there, start=1)
         ]
@@ -49,7 +50,8 @@ class Mute(MemoryStore):
 
 
 def commit(name: bytes) -> Commit:
-    return Commit(id=name, chunk=ChunkId(1), batch=BatchId(1), fence=1, version=0, kind="checkpoint", body=b"")
+    return Commit(id=name, chunk=ChunkId(1), batch=BatchId(1), uid=bytes(16), number=1, fence=1, grant=b"g",
+                  version=0, kind="checkpoint", body=Checkpointed())  # fmt: skip
 
 
 def test_silence_is_answered_by_sending_the_same_commits_again() -> None:

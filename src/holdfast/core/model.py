@@ -403,7 +403,7 @@ class CommitRefusal(StrEnum):
     """Why a commit was refused."""
 
     LOST = "lost"
-    """The chunk has another fence, or no owner."""
+    """The chunk has another fence or grant, or no owner; or the store does not have it, because it was set back."""
     STALE = "stale"
     """Another commit of the same grant came first."""
     SEALED = "sealed"

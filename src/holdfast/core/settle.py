@@ -233,9 +233,10 @@ def judge(
     up in the chain of its chunk; it is called only for commits that are not let through."""
     at, taken, judged = dict(guards), set[bytes](), list[Judged]()
     for commit in commits:
-        if (guard := at.get(commit.chunk)) is None:
-            raise UsageError(f"chunk {commit.chunk} does not exist")
-        if guard.lets_through(commit):
+        guard = at.get(commit.chunk)
+        if guard is None:  # the store was set back to before the chunk was made
+            judged.append(Judged(commit, Receipt(landed=False, reason=CommitRefusal.LOST)))
+        elif guard.lets_through(commit):
             commit.check_range(guard.lo, guard.hi)
             owner = None if commit.release else guard.owner
             at[commit.chunk] = guard._replace(version=guard.version + 1, owner=owner)

@@ -85,6 +85,8 @@ def _show(found: "Audit") -> None:
         )
     if found.superseded:
         render.say(f"  {render.many(found.superseded, 'output')} superseded by files of a newer batch.", render.FAINT)
+    if found.removed:
+        render.say(f"  Words were removed in {render.many(found.removed, 'place')}.", render.FAINT)
     if found.set_back:
         render.say(f"  {found.set_back}.", render.CARE)
     if found.busy:
@@ -105,6 +107,9 @@ def export(
         bool,
         typer.Option("--evidence", help="Write an archive that proves the outcome of every item, without payloads."),
     ] = False,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="With --evidence: leave out keys, error messages, reasons and other words.")
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Leave CSV cells as they are, including those that start a formula.")
     ] = False,
@@ -114,10 +119,12 @@ def export(
     ] = False,
 ) -> None:
     """Write the results of a batch as JSON lines, CSV or Parquet, in the order of its items."""
+    if redact and not evidence:
+        raise UsageError("--redact is for evidence: pass --evidence as well")
     with hf.open(store) as there:
         found = there[batch]
         if evidence:
-            _export_evidence(found, out, as_json)
+            _export_evidence(found, out, as_json, redact)
             return
         if out is None:
             found.export(sys.stdout.buffer, format="jsonl" if as_json else form, state=state, raw=raw)
@@ -130,13 +137,13 @@ def export(
         render.say(f"{summary.rows:,} items written to {summary.path} ({summary.format}).")
 
 
-def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool) -> None:
-    summary = batch.evidence(out)
+def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool, redact: bool) -> None:
+    summary = batch.evidence(out, redact=redact)
     path = summary.path
     if as_json:
         render.document(summary.as_dict())
         return
-    sealed = "sealed" if summary.is_sealed else "not sealed yet"
+    sealed = ("sealed" if summary.is_sealed else "not sealed yet") + (", redacted" if summary.is_redacted else "")
     render.say(f"Evidence of {summary.items:,} items and {summary.entries:,} entries ({sealed}): {path}", render.GOOD)
     if not summary.is_quiet:
         render.say(

@@ -182,8 +182,9 @@ class BatchHandle:
         place = Path(target) if isinstance(target, str) else target
         return export.export(self._store, self._batch, place, form=format, state=_state(state), raw=raw)
 
-    def evidence(self, path: str | Path | None = None) -> "EvidenceSummary":
-        """Write an archive, without payloads, that proves what happened to every item, with a script that checks it."""
+    def evidence(self, path: str | Path | None = None, *, redact: bool = False) -> "EvidenceSummary":
+        """Write an archive, without payloads, that proves what happened to every item, with a script that checks it.
+        With `redact`, it has no keys, error messages, reasons or other words either."""
         from holdfast.runtime.operate import evidence
         from holdfast.runtime.report.reconcile import reconcile
         from holdfast.runtime.sinks.names import safe_name
@@ -193,7 +194,8 @@ class BatchHandle:
         if place.suffix != evidence.SUFFIX:
             raise UsageError(f"{place}: evidence is an archive, so its name must end in {evidence.SUFFIX}")
         found = reconcile(self._store, batch).as_dict()
-        return evidence.write(self._store, batch, place, found, made_by=f"holdfast {version('holdfast')}")
+        made_by = f"holdfast {version('holdfast')}"
+        return evidence.write(self._store, batch, place, found, made_by=made_by, redact=redact)
 
     @property
     def cursors(self) -> "CursorHandle":

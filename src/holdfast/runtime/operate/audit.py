@@ -124,6 +124,38 @@ class _AuditTally:
         self.findings += other.findings[: FINDINGS + 1 - len(self.findings)]
 
 
+class _ToldBatch:
+    """A batch as its own chain has it."""
+
+    def __init__(self) -> None:
+        self.form = 0
+        """The format of the last entry."""
+        self.opened: journal.Opened | None = None
+        self.admitted, self.is_read = 0, False
+        self.way = journal.Steered(BatchMode.OPEN, "")
+        self.seal: journal.Sealed | None = None
+        self.covers_ids = False
+        """True if the seal names chunks by their numbers in the store, as in format 1."""
+
+    def follow(self, header: journal.Header, body: journal.Body) -> None:
+        """Replay one entry."""
+        self.form = header.format
+        match body:
+            case journal.Opened():
+                self.opened = body
+            case journal.Steered():
+                self.is_read = course.is_read(self.is_read, self.way.expected, body, self.admitted)
+                self.way = body
+            case journal.Ingested():
+                self.admitted, self.is_read = body.hi, self.is_read or body.ended
+            case journal.Sealed():
+                self.seal, self.covers_ids = body, header.format == 1
+            case journal.Reopened():
+                self.seal = None
+            case _:
+                pass
+
+
 class _Auditor:
     def __init__(self, store: Store, batch: Batch, full: bool, progress: Progress | None) -> None:
         self._store, self._batch, self._full, self._progress = store, batch, full, progress
@@ -176,28 +208,14 @@ class _Auditor:
 
     def _groups(self, total: _AuditTally) -> Iterator[AdmittedGroup]:
         """Check the batch's own chain, and yield every ingested group with the hash that its chunk starts at."""
-        opened, admitted, is_ended = None, 0, False
-        way = journal.Steered(BatchMode.OPEN, "")
-        seal: journal.Sealed | None = None
-        row, covers_ids, first = self._batch, False, 0
+        row, told = self._batch, _ToldBatch()
         for entry, header, body in self._chain(journal.chain_of(row), journal.GENESIS, row.head, row.seq, total):
             where = journal.name(entry.chain, entry.seq)
-            first = first or header.format
-            if first == 1 and header.format != 1:
-                if not isinstance(body, journal.Formatted):
-                    total.find("chain", where, "it has format 2, but no entry says where that format begins")
-                first = 2
+            if told.form == 1 and header.format != 1 and not isinstance(body, journal.Formatted):
+                total.find("chain", where, "it has format 2, but no entry says where that format begins")
             if isinstance(body, journal.Formatted):
                 self._check_formatted(where, body, total)
-            if isinstance(body, journal.Opened):
-                opened = body
-            if isinstance(body, journal.Steered):
-                is_ended = course.is_read(is_ended, way.expected, body, admitted)
-                way = body
-            if isinstance(body, journal.Sealed | journal.Reopened):
-                seal, covers_ids = body if isinstance(body, journal.Sealed) else None, header.format == 1
-            if isinstance(body, journal.Ingested):
-                admitted, is_ended = body.hi, is_ended or body.ended
+            told.follow(header, body)
             if isinstance(body, journal.Ingested) and body.hi > body.lo:
                 wrong = _incomplete(body, header.format)
                 if wrong is not None:
@@ -205,21 +223,28 @@ class _Auditor:
                     continue
                 number = self._numbers.get(body.chunk, -body.chunk) if header.format == 1 else body.chunk
                 yield AdmittedGroup(body, number, header.format, entry.seq, entry.hash)
-        if journal.Opened(row.name, row.pipeline, row.definition) != opened:
-            total.find("batch", f"batch {row.name!r}", "its name, pipeline or definition is not the one in its journal")
+        self._compare_batch(told, total)
+
+    def _compare_batch(self, told: "_ToldBatch", total: _AuditTally) -> None:
+        """Compare the row of the batch with its chain."""
+        row, where = self._batch, f"batch {self._batch.name!r}"
+        if journal.Opened(row.name, row.pipeline, row.definition) != told.opened:
+            total.find("batch", where, "its name, pipeline or definition is not the one in its journal")
         facts = (
-            ("it has", f"{row.admitted:,} items", f"{admitted:,} items"),
-            ("its source was", _read(row.ingested_at is not None), _read(is_ended)),
-            ("it is", _way(row.course, row.ends_at), _way(way.course, way.ends_at)),
-            ("it is expected to have", _total(row.expected), _total(way.expected)),
-            ("it is", _closed(row.closed_at is not None), _closed(way.closed)),
-            ("it is", _sealed(row.sealed_at is not None), _sealed(seal is not None)),
+            ("it has", f"{row.admitted:,} items", f"{told.admitted:,} items"),
+            ("its source was", _read(row.ingested_at is not None), _read(told.is_read)),
+            ("it is", _way(row.course, row.ends_at), _way(told.way.course, told.way.ends_at)),
+            ("it is expected to have", _total(row.expected), _total(told.way.expected)),
+            ("it is", _closed(row.closed_at is not None), _closed(told.way.closed)),
+            ("it is", _sealed(row.sealed_at is not None), _sealed(told.seal is not None)),
         )
-        for what, held, told in facts:
-            if held != told:
-                total.find("batch", f"batch {row.name!r}", f"{what} {held}, but its journal says {told}")
-        if seal is not None and seal.heads != course.cover(self._store.chunks(row.id), by_id=covers_ids):
-            total.find("seal", f"batch {row.name!r}", "its chains do not end where they did when it was sealed")
+        for what, held, said in facts:
+            if held != said:
+                total.find("batch", where, f"{what} {held}, but its journal says {said}")
+        if told.seal is None:
+            return
+        if told.seal.heads != course.cover(self._store.chunks(row.id), by_id=told.covers_ids):
+            total.find("seal", where, "its chains do not end where they did when it was sealed")
 
     def _check_formatted(self, where: str, body: journal.Formatted, total: _AuditTally) -> None:
         """Compare the entry at which format 2 begins with the numbers of batch and chunks in the store."""

@@ -454,10 +454,8 @@ def grant(
 
 
 def continued(document: ChunkDocument, rolled: record.Rollover) -> tuple[ChunkDocument, ChunkDocument]:
-    """Return a chunk whose chain has ended, and its successor. Nobody owns the successor, and it carries the blame of
-    the chunk, as a chunk that is cut off does: the process that writes both may die before it grants it."""
-    blame = lease.blamed(document.chunk)
-    free = replace(rolled.successor, owner=None, expires=0.0, reserved=0, blame=blame, progressed=not blame)
+    """Return a chunk whose chain has ended, and its successor, which nobody owns yet."""
+    free = replace(rolled.successor, owner=None, expires=0.0, reserved=0)
     ended = replace(_part(document, rolled.ended), children=[*document.children, rolled.successor.number])
     return ended, _part(document, free)
 

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby, islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -283,12 +284,12 @@ class BucketStore:
 
     def _grant(self, batch: BatchDocument, seen: SeenChunk, want: ClaimRequest) -> Claim:
         """Grant a chunk. The chunk that is cut off is written first; it exists once the document of its parent lists
-        it."""
+        it. So does the successor of a chunk whose chain ends: it is granted before it is listed."""
         held = self._chunks.document(seen)
         if held.document.revision != seen.revision:
             raise Raced
-        if lease.must_end(held.document.chunk):
-            held = self._roll_over(batch, held)
+        over = self._roll_over(batch, held) if lease.must_end(held.document.chunk) else None
+        before, held = held, held if over is None else over.successor
         now, uid, grant_id = self.now(), batch.batch.uid, self._draw(GRANT_BYTES)
         number = self._chunks.next_number(want.batch)
         while True:
@@ -301,13 +302,15 @@ class BucketStore:
             number = self._chunks.next_number(want.batch, taken=number)
         entry = cut.given.entry(uid, documents.snapshots(cut.granted), now, self._draw)
         self._write_chunk(held, cut.granted, entry, "claim")
+        if over is not None:
+            self._write_chunk(before, over.ended, over.last, "claim")
         if child is not None:
             self._chunks.saw(child)
         return cut.given.claim(uid)
 
-    def _roll_over(self, batch: BatchDocument, held: HeldDocument[ChunkDocument]) -> HeldDocument[ChunkDocument]:
-        """End the chain of a chunk and return its successor, which is written first, as a chunk that is cut off is. The
-        successor is returned with the owner that the chunk had, because a grant names the owner before."""
+    def _roll_over(self, batch: BatchDocument, held: HeldDocument[ChunkDocument]) -> "RolledOver":
+        """Write the successor of a chunk whose chain ends. It is returned with the owner that the chunk has, because a
+        grant names the owner before."""
         document, chunk = held.document, held.document.chunk
         items = list(self._items.stored(batch, document, list(documents.places_of(document).items())))
         outputs = list(self._items.outputs(batch, document, chunk.lo, chunk.hi, None))
@@ -322,9 +325,9 @@ class BucketStore:
             self._chains.write(chunk.batch, number, rolled.last.hash, rolled.first)
             made = self._documents.create(names.chunk(chunk.batch, number), successor)
             number = number if made is not None else self._chunks.next_number(chunk.batch, taken=number)
-        self._write_chunk(held, ended, rolled.last, "claim")
         self._chunks.saw(made)
-        return HeldDocument(made.name, replace(made.document, chunk=rolled.successor), made.mark)
+        owned = HeldDocument(made.name, replace(made.document, chunk=rolled.successor), made.mark)
+        return RolledOver(owned, ended, rolled.last)
 
     # -- holding ------------------------------------------------------------------------------------------------
 
@@ -623,6 +626,14 @@ class BucketStore:
             return []
         wanted = self._chains.follow(batch, number, *facts)[after : after + limit]
         return self._chunks.each(lambda name: self._chains.read(batch, number, name), wanted)
+
+
+class RolledOver(NamedTuple):
+    """The successor of a chunk, and what is still to be written: the chunk without its items, and its last entry."""
+
+    successor: HeldDocument[ChunkDocument]
+    ended: ChunkDocument
+    last: Entry
 
 
 def _asked(want: ClaimRequest) -> tuple[int, int | None]:

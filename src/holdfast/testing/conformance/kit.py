@@ -208,11 +208,11 @@ class Kit:
 # -- outcomes and changes -----------------------------------------------------------------------------------------
 
 
-def holder_of(claim: Claim, version: int) -> Holder:
+def holder_of(claim: Claim, version: int, seconds: float = LEASE) -> Holder:
     """Return the grant under which a commit is made."""
     lease = claim.lease
     return Holder(batch=claim.batch, uid=claim.uid, chunk=lease.chunk, number=claim.number, fence=lease.fence,
-                  grant=lease.grant, version=version, seconds=LEASE)  # fmt: skip
+                  grant=lease.grant, version=version, seconds=seconds)  # fmt: skip
 
 
 def answer(*, added: int, lo: int, known: int = 0, changed: Sequence[tuple[int, int]] = ()) -> Admitted:

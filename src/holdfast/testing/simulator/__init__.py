@@ -54,10 +54,21 @@ from holdfast.testing.simulator.operators import (
 )
 from holdfast.testing.simulator.oracles import check
 from holdfast.testing.simulator.plan import draw, draw_on_a_bucket
+from holdfast.testing.simulator.restores import RestoredWorld, draw_restored
 from holdfast.testing.simulator.worker import Crew
 from holdfast.testing.simulator.world import MakeStore, World
 
-__all__ = ["Failure", "Violation", "in_folders", "in_memory", "on_a_bucket", "search", "simulate", "tell"]
+__all__ = [
+    "Failure",
+    "Violation",
+    "in_folders",
+    "in_memory",
+    "on_a_bucket",
+    "search",
+    "simulate",
+    "simulate_restores",
+    "tell",
+]
 
 
 HEARING = (receiver,)
@@ -123,6 +134,22 @@ def simulate(seed: int, make_store: MakeStore = in_memory, *, trace: list[str] |
     finally:
         world.stopped = True
         world.store.close()
+    return world
+
+
+def simulate_restores(seed: int, *, trace: list[str] | None = None) -> RestoredWorld:
+    """Run the world of one seed in which the store is set back, and check it. Raise if a promise was broken."""
+    world = RestoredWorld(draw_restored(seed), MemoryStore(), trace)
+    try:
+        for number in range(world.plan.ingesters):
+            world.begin(ingester(world, f"source{number}"))
+        Crew(world).begin()
+        for actor in (operator(world), *world.others()):
+            world.begin(actor)
+        world.run()
+        world.check()
+    finally:
+        world.stopped = True
     return world
 
 

@@ -5,6 +5,7 @@ replaces."""
 import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -59,16 +60,17 @@ class WatchedBucket:
     def documents_of(self, n: int) -> list[ChunkDocument]:
         """Return the documents of the chunks that have an item, found from the groups of the batch through the chunks
         that were cut off."""
-        batch = self.batch
-        found: list[ChunkDocument] = []
-        waiting = [group.chunk for group in batch.groups if group.lo <= n < group.hi]
+        first = [group.chunk for group in self.batch.groups if group.lo <= n < group.hi]
+        return [each for each in self._reachable(first) if each.chunk.lo <= n < each.chunk.hi]
+
+    def _reachable(self, numbers: Iterable[int]) -> Iterator[ChunkDocument]:
+        """Yield the documents of chunks, and of those that were cut off them."""
+        batch, waiting = self.batch.batch.id, list(numbers)
         while waiting:
-            document = self._documents.get(names.chunk(batch.batch.id, waiting.pop()))
+            document = self._documents.get(names.chunk(batch, waiting.pop()))
             if isinstance(document, ChunkDocument):
                 waiting += document.children
-                if document.chunk.lo <= n < document.chunk.hi:
-                    found.append(document)
-        return found
+                yield document
 
     def adds_an_entry(self, name: str, data: bytes) -> bool:
         """Return whether a new document of a chunk has a longer chain: a heartbeat does not extend it."""
@@ -77,8 +79,8 @@ class WatchedBucket:
         return decode(ChunkDocument, data, name).chunk.seq > now.chunk.seq
 
     def held_by(self, owner: str) -> set[int]:
-        """Return the chunks of an owner."""
-        documents = [each for each in self._documents.values() if isinstance(each, ChunkDocument)]
+        """Return the chunks of an owner, without those of lost races."""
+        documents = self._reachable(group.chunk for group in self.batch.groups)
         return {int(document.chunk.id) for document in documents if document.chunk.owner == owner}
 
     def has_landed(self, commit: Commit) -> bool:
@@ -221,6 +223,7 @@ class BucketWorld(World):
         self._opened: set[BatchId] = set()
         self._connections: dict[str, BucketConnection] = {}
         self._rows: dict[int, StoredItem] = {}
+        self._draw = Random(plan.seed + 2).randbytes  # noqa: S311 - the same world again, not a secret
         self._granted: set[tuple[int, int]] = set()
         self._handles: dict[str, tuple[BucketConnection, BucketStore]] = {}
         super().__init__(plan, self._open, trace)
@@ -229,8 +232,9 @@ class BucketWorld(World):
         """Return the handle of the observer, which sees everything and meets no faults."""
         self.bucket = WatchedBucket(clock, self._may_take_over)
         return BucketStore(
-            BucketConnection(self, self.bucket, "observer"), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1
-        )
+            BucketConnection(self, self.bucket, "observer"), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1,
+            draw=self._draw,
+        )  # fmt: skip
 
     def connect(self, process: Any) -> BucketStore:
         connection = self._connections[process.name] = BucketConnection(self, self.bucket, process.name)
@@ -239,7 +243,7 @@ class BucketWorld(World):
         clock, dead = self.clock, self.dead
         offset = self.chance() * 1e6
         store = BucketStore(connection, clock=process.now, monotonic=lambda: offset + (clock.now - START) * rate,
-                            is_dead=dead.__contains__, at_once=1)  # fmt: skip
+                            is_dead=dead.__contains__, at_once=1, draw=self._draw)  # fmt: skip
         self._admit(connection, store)
         return store
 
@@ -391,7 +395,7 @@ class BucketWorld(World):
         """Call the store for an operator, who has a handle of its own and retries when there is no answer."""
         if who not in self._handles:
             connection = BucketConnection(self, self.bucket, who)
-            store = BucketStore(connection, clock=self.clock, monotonic=self.clock, at_once=1)
+            store = BucketStore(connection, clock=self.clock, monotonic=self.clock, at_once=1, draw=self._draw)
             self._handles[who] = connection, store
             self._admit(connection, store)
         connection, store = self._handles[who]

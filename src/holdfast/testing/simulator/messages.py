@@ -291,7 +291,7 @@ class MessageProcess:
     def _find(self, key: object, payload: bytes) -> ItemNo | None:
         """Return the number of an item; an unknown one is admitted first."""
         world = self.world
-        item = ingest.admit(key, payload, world.new_id())
+        item = ingest.admit(key, payload)
         if world.ingesting and not world.admit("messages", [item]):
             return None
         known = world.store.known(world.batch.id, [item])

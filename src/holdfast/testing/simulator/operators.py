@@ -30,7 +30,7 @@ def ingester(world: World, name: str) -> Behavior:
                 world.say(name, "crashes")
                 yield 5 + world.chance() * 10
                 break
-            items = [ingest.admit(key, payload, world.new_id()) for key, payload in group]
+            items = [ingest.admit(key, payload) for key, payload in group]
             if not world.admit(name, items):
                 world.ingesting -= 1
                 return
@@ -224,7 +224,7 @@ def last_words(world: World) -> None:
     if rows:
         after = move(rows[0].place, Transition.RESET, stage=0, stages=world.stages)
         world.act("late", "reset", [change_of(rows[0].n, rows[0].place, after)], seize=True)
-    world.admit("late", [ingest.admit("late", b"late", world.new_id())])
+    world.admit("late", [ingest.admit("late", b"late")])
     for ordered in (BatchMode.PAUSED, BatchMode.CANCELLED):
         try:
             world.store.amend(world.batch.id, to_steer(ordered, reason="because"), actor="late")

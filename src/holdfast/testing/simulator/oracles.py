@@ -49,10 +49,10 @@ class SealedState:
 def heads(store: Store, batch: BatchId) -> list[bytes]:
     """Return number, length and last hash of the chain of every chunk, from the entries themselves."""
     found = []
-    for chunk in sorted(store.chunks(batch), key=lambda chunk: chunk.id):
+    for chunk in sorted(store.chunks(batch), key=lambda chunk: chunk.number):
         entries = store.entries(chunk.id, limit=EVERYTHING)
         last = entries[-1].hash if entries else chunk.head
-        found.append(chunk.id.to_bytes(8, "big") + len(entries).to_bytes(8, "big") + last)
+        found.append(chunk.number.to_bytes(8, "big") + len(entries).to_bytes(8, "big") + last)
     return found
 
 

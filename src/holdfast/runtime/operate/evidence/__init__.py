@@ -2,23 +2,26 @@
 
 Checking it needs neither Holdfast nor the store: `check.py` in the archive is plain Python. The archive contains
 neither payloads and outputs nor the salts of their digests: it shows that each is accounted for, but reveals nothing of
-their content.
+their content. A redacted archive also leaves out what the register of data (`core.register`) calls text: keys, paths of
+files that are named after them, reasons, and all words of the journal. It can be checked like any other.
 """
 
 import hashlib
 import json
 import zipfile
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.core import canonical, journal
+import msgspec
+
+from holdfast.core import canonical, commitments, record
 from holdfast.core.course import stage_names
-from holdfast.core.model import Batch, Chunk, Entry, StoredItem, chain_of_batch
+from holdfast.core.model import Batch, Chunk, Entry, Output, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
 from holdfast.runtime.operate.evidence import check
@@ -33,11 +36,12 @@ Evidence of a batch, made by Holdfast.
     python check.py THIS_FILE.zip     checks it; needs nothing but Python
 
 MANIFEST.json        facts about this archive, and the SHA-256 of every file in it
-journal.jsonl        every entry of the batch's chain and of the chains of its chunks, as stored and readable
-chunks.jsonl         where each chain ends
+journal.jsonl        every entry of the batch's chain and of the chains of its chunks, as stored and readable, with the
+                     words that belong to it; null for words that were removed or are withheld
+chunks.jsonl         where each chain ends, and which items its chunk has
 items.jsonl          the state of every item, with digests of its payload and outputs
 definition.json      the stages: schemas and sinks, and the fingerprint of their code
-reconciliation.json  the reconciliation: expected, recorded and observed
+reconciliation.json  the reconciliation: expected, recorded and observed; not in a redacted archive
 seal.json            the seal, if the batch is sealed
 """
 
@@ -55,29 +59,36 @@ class EvidenceSummary(Plain):
     """No worker committed to the batch while it was written."""
     head: str
     """One digest over the whole content of the archive, as `check.py` prints it: keep it in another place."""
+    is_redacted: bool = False
+    """It has no keys, reasons or other words."""
 
 
 def write(
-    store: Store, batch: Batch, path: Path, reconciliation: dict[str, Any], *, made_by: str = "holdfast"
-) -> EvidenceSummary:
-    """Write the archive, whole or not at all; of a running batch, with the items that it had at the start."""
+    store: Store, batch: Batch, path: Path, reconciliation: dict[str, Any], *, made_by: str = "holdfast",
+    redact: bool = False,
+) -> EvidenceSummary:  # fmt: skip
+    """Write the archive, whole or not at all; of a running batch, with the items that it had at the start. With
+    `redact`, without any text."""
     chunks = [chunk for chunk in store.chunks(batch.id) if chunk.lo < batch.admitted]
     with whole_or_absent(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        bundle = _Bundle(archive)
+        bundle, told = _Bundle(archive), _Told(redact)
         bundle.add_text("README.txt", README)
         bundle.add_text("check.py", resources.files(__package__).joinpath("check.py").read_text("utf-8"))
-        seal = _SealInForce()
-        entries = bundle.add_lines("journal.jsonl", map(seal.watch, _entries(store, batch, chunks)), _entry)
-        bundle.add_lines("chunks.jsonl", chunks, _chunk)
-        items = bundle.add_lines("items.jsonl", _items(store, batch), lambda found: found)
+        entries = bundle.add_lines("journal.jsonl", _entries(store, batch, chunks), told.line)
+        numbers = {int(chunk.id): chunk.number for chunk in chunks}
+        bundle.add_lines("chunks.jsonl", chunks, lambda chunk: _chunk(chunk, numbers))
+        lines = _ItemLines(batch, told, redact=redact)
+        items = bundle.add_lines("items.jsonl", _items(store, batch), lambda pair: lines.line(*pair))
         bundle.add_json("definition.json", canonical.decode(batch.definition))
-        bundle.add_json("reconciliation.json", reconciliation)
-        if seal.body is not None:
-            bundle.add_json("seal.json", seal.body)
+        if not redact:
+            bundle.add_json("reconciliation.json", reconciliation)
+        if told.seal is not None:
+            bundle.add_json("seal.json", told.seal)
         is_quiet = [(c.id, c.seq) for c in store.chunks(batch.id)] == [(c.id, c.seq) for c in chunks]
-        head = bundle.close(batch, made_by, is_quiet=is_quiet)
+        head = bundle.close(batch, made_by, is_quiet=is_quiet, redacted=redact)
     return EvidenceSummary(path=str(path), batch=batch.name, items=items, entries=entries,
-                           is_sealed=seal.body is not None, is_quiet=is_quiet, head=head)  # fmt: skip
+                           is_sealed=told.seal is not None, is_quiet=is_quiet, head=head,
+                           is_redacted=redact)  # fmt: skip
 
 
 class _Bundle:
@@ -102,15 +113,15 @@ class _Bundle:
                 count += 1
         return count
 
-    def close(self, batch: Batch, made_by: str, *, is_quiet: bool) -> str:
+    def close(self, batch: Batch, made_by: str, *, is_quiet: bool, redacted: bool) -> str:
         """Write the manifest; return the head of the archive."""
         facts = {
             "format": check.FORMAT, "made_by": made_by, "made_at": datetime.now(UTC).isoformat(),
-            "quiet": is_quiet, "files": self._digests,
+            "quiet": is_quiet, "redacted": redacted, "files": self._digests,
             "batch": {
-                "id": batch.id, "name": batch.name, "pipeline": batch.pipeline, "admitted": batch.admitted,
-                "opened_at": _time(batch.opened_at), "seq": batch.seq, "head": batch.head.hex(),
-                "sealed_at": None if batch.sealed_at is None else _time(batch.sealed_at),
+                "id": batch.id, "uid": batch.uid.hex(), "name": batch.name, "pipeline": batch.pipeline,
+                "admitted": batch.admitted, "opened_at": _time(batch.opened_at), "seq": batch.seq,
+                "head": batch.head.hex(), "sealed_at": None if batch.sealed_at is None else _time(batch.sealed_at),
             },
         }  # fmt: skip
         self._archive.writestr("MANIFEST.json", _json(facts, indent=2) + "\n")
@@ -141,68 +152,133 @@ class _ArchiveFile:
         self._stream.write(data)
 
 
-class _SealInForce:
-    """The seal that is in force after the entries seen so far."""
+class _Told:
+    """The lines of the journal, and what follows from them: the seal in force, and the format in which payloads and
+    outputs were recorded."""
 
-    body: dict[str, Any] | None = None
+    def __init__(self, redact: bool) -> None:
+        self._redact = redact
+        self.seal: dict[str, Any] | None = None
+        self._first = 0
+        """Items before this one were admitted in format 1."""
+        self._later: dict[int, bytearray] = {}
+        """Stage -> for each of these items, 1 if its output was recorded in format 2."""
 
-    def watch(self, entry: Entry) -> Entry:
-        kind = journal.decode_header(entry.head).kind if entry.chain < 0 else ""
-        if kind in ("sealed", "reopened"):
-            self.body = check.meaning(entry.body) if kind == "sealed" else None
-        return entry
+    def line(self, stored: tuple[int, Entry]) -> dict[str, Any]:
+        """Return an entry as it is stored, for the checks, and in readable form, for people."""
+        number, entry = stored
+        header = check.header_of(entry.head)
+        texts = [] if header["format"] == 1 else self._texts(entry)
+        body = check.body_of(header, entry.body, check.frames_of(texts))
+        line = {"chain": number, "seq": entry.seq, "head": _base64(entry.head), "body": _base64(entry.body),
+                "hash": entry.hash.hex(), "texts": texts}  # fmt: skip
+        bare, has_words = check.without_words(body) if header["format"] == 1 and self._redact else (body, False)
+        if has_words:
+            line |= {"body": None, "bare": _base64(msgspec.msgpack.encode(bare))}
+        self._follow(number, header, bare)
+        return check.shown(line, header, bare)
+
+    def _texts(self, entry: Entry) -> list[dict[str, Any]]:
+        return [
+            {
+                "n": each.n,
+                "boundary": each.boundary,
+                "frame": None if each.frame is None or self._redact else _base64(each.frame),
+            }
+            for each in entry.texts
+        ]
+
+    def _follow(self, number: int, header: dict[str, Any], body: dict[str, Any]) -> None:
+        what, form = body.get("type"), header["format"]
+        if number == 0 and what in ("sealed", "reopened"):
+            self.seal = body if what == "sealed" else None
+        elif number == 0 and what == "ingested" and form == 1:
+            self._first = max(self._first, body.get("hi", 0))
+        elif what == "checkpoint" and form != 1:
+            for group in body.get("advanced", ()):
+                self._recorded(group["stage"], check.numbers(group["items"]) if self._first else ())
+        elif what == "acted" and form != 1:
+            for moved in body.get("items", ()):
+                self._recorded(moved["stage_after"] - 1, [moved["n"]] if moved.get("output_digest") else ())
+
+    def _recorded(self, stage: int, ns: Iterable[int]) -> None:
+        for n in ns:
+            if n < self._first:
+                self._later.setdefault(stage, bytearray(self._first))[n] = 1
+
+    def form_of_payload(self, item: StoredItem) -> int:
+        """Return the format in which the newest payload of an item was recorded: every revision was in format 2."""
+        return 1 if item.n < self._first and not item.revision else 2
+
+    def form_of_output(self, output: Output) -> int:
+        """Return the format in which an output was recorded."""
+        if output.n >= self._first:
+            return 2
+        return 2 if output.stage in self._later and self._later[output.stage][output.n] else 1
 
 
-def _entries(store: Store, batch: Batch, chunks: list[Chunk]) -> Iterator[Entry]:
-    """Yield the batch's chain, then those of its chunks, parents before children, each up to the given end."""
-    ends = [(chain_of_batch(batch.id), batch.seq), *sorted((int(chunk.id), chunk.seq) for chunk in chunks)]
-    for chain, last in ends:
-        yield from each_entry(store, chain, upto=last)
+def _entries(store: Store, batch: Batch, chunks: list[Chunk]) -> Iterator[tuple[int, Entry]]:
+    """Yield the batch's chain, then those of its chunks, parents before children, each up to the given end: entries
+    with the number of their chain within the batch."""
+    ends = sorted((chunk.number, int(chunk.id), chunk.seq) for chunk in chunks)
+    for number, chain, last in [(0, chain_of_batch(batch.id), batch.seq), *ends]:
+        for entry in each_entry(store, chain, upto=last):
+            yield number, entry
 
 
-def _items(store: Store, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Yield items with the digests of their payloads and outputs; both are read side by side."""
-    names = stage_names(batch)
+def _items(store: Store, batch: Batch) -> Iterator[tuple[StoredItem, list[Output]]]:
+    """Yield items with their outputs; both are read side by side."""
     outputs = iter(each_output(store, batch.id))
     waiting = next(outputs, None)
     for item in each_item(store, batch.id, hi=batch.admitted):
         made = []
         while waiting is not None and waiting.n <= item.n:
-            if waiting.n == item.n:
-                file = None if waiting.file is None else FileEvidence.decode(waiting.file)
-                made.append({
-                    "stage": lookup.stage_title(names, waiting.stage), "epoch": waiting.epoch,
-                    "digest": None if waiting.data is None else canonical.digest(item.salt, waiting.data).hex(),
-                    "file": None if file is None else file.final,
-                    "file_sha256": None if file is None else file.digest.hex(),
-                })  # fmt: skip
+            made += [waiting] if waiting.n == item.n else []
             waiting = next(outputs, None)
-        yield _item(item, names, made)
+        yield item, made
 
 
-def _item(item: StoredItem, names: list[str], outputs: list[dict[str, Any]]) -> dict[str, Any]:
-    place = item.place
+class _ItemLines:
+    """The lines about items, with digests by the formula of the format in which each was recorded."""
+
+    def __init__(self, batch: Batch, told: _Told, *, redact: bool) -> None:
+        self._uid, self._told, self._redact = batch.uid, told, redact
+        self._names = stage_names(batch)
+
+    def line(self, item: StoredItem, outputs: list[Output]) -> dict[str, Any]:
+        place = item.place
+        return {
+            "n": item.n, "key": None if self._redact else item.key, "state": place.state.value,
+            "stage": lookup.stage_title(self._names, place.stage), "epoch": place.epoch, "code": place.code,
+            "reason": None if self._redact else place.reason, "revision": item.revision, "parent": item.parent,
+            "digest": self._payload(item).hex(), "outputs": [self._output(each) for each in outputs],
+        }  # fmt: skip
+
+    def _payload(self, item: StoredItem) -> bytes:
+        if self._told.form_of_payload(item) == 1:
+            return commitments.first_format_item(item.salt, canonical.key_text(item.key), item.payload)
+        return commitments.payload(self._uid, item.key, item.revision, item.salt, item.payload)
+
+    def _output(self, output: Output) -> dict[str, Any]:
+        file = None if output.file is None or self._redact else FileEvidence.decode(output.file)
+        digest = self._digest(output)
+        return {
+            "stage": lookup.stage_title(self._names, output.stage), "epoch": output.epoch,
+            "digest": None if digest is None else digest.hex(), "file": None if file is None else file.final,
+            "file_sha256": None if file is None else file.digest.hex(),
+        }  # fmt: skip
+
+    def _digest(self, output: Output) -> bytes | None:
+        """Return the digest of an output. In format 1 that of a file is over its content, which is not read here."""
+        if self._told.form_of_output(output) != 1:
+            return record.of_output(self._uid, output)
+        return None if output.data is None else commitments.first_format(output.salt, output.data)
+
+
+def _chunk(chunk: Chunk, numbers: Mapping[int, int]) -> dict[str, Any]:
     return {
-        "n": item.n, "key": item.key, "state": place.state.value, "stage": lookup.stage_title(names, place.stage),
-        "epoch": place.epoch, "code": place.code, "reason": place.reason,
-        "digest": canonical.item_digest(item.salt, canonical.key_text(item.key), item.payload).hex(),
-        "outputs": outputs,
-    }  # fmt: skip
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
-    """Return an entry as it is stored, for the checks, and in readable form, for people."""
-    header = journal.decode_header(entry.head)
-    return {
-        "chain": entry.chain, "seq": entry.seq, "head": _base64(entry.head), "body": _base64(entry.body),
-        "hash": entry.hash.hex(), "kind": header.kind, "at": header.at, "actor": header.actor,
-        "fence": header.fence, "says": check.meaning(entry.body),
-    }  # fmt: skip
-
-
-def _chunk(chunk: Chunk) -> dict[str, Any]:
-    return {
-        "id": chunk.id, "lo": chunk.lo, "hi": chunk.hi, "parent": chunk.parent, "seq": chunk.seq,
+        "number": chunk.number, "id": chunk.id, "lo": chunk.lo, "hi": chunk.hi,
+        "parent": None if chunk.parent is None else numbers.get(chunk.parent), "seq": chunk.seq,
         "head": chunk.head.hex(),
     }  # fmt: skip
 

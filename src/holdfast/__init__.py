@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.core.course import BatchState, StopReason
     from holdfast.core.cursor import Cursor
+    from holdfast.core.envelope import Envelope
     from holdfast.core.errors import (
         Bad,
         ChainBroken,
@@ -87,10 +88,10 @@ __version__ = "0.1.0"
 __all__ = [
     "ActResult", "Bad", "BatchChange", "BatchHandle", "BatchState", "Breaker", "Budget", "ChainBroken",
     "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "CursorHandle", "Damaged", "DeadLetter", "DeadLetters",
-    "Defer", "DefinitionChanged", "DiedAlike", "Figures", "File", "Files", "Finding", "FingerprintChanged", "Folder",
-    "Follow", "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory", "JsonLines",
-    "LeaseLost", "Malformed", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages", "Parquet",
-    "Partition",
+    "Defer", "DefinitionChanged", "DiedAlike", "Envelope", "Figures", "File", "Files", "Finding", "FingerprintChanged",
+    "Folder", "Follow", "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory",
+    "JsonLines", "LeaseLost", "Malformed", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages",
+    "Parquet", "Partition",
     "PayloadChanged", "Permanent", "Pipeline", "Plan", "Preview", "Processed", "Query", "Readable", "Reader",
     "Reconciliation", "Refused", "Report", "ResourceError", "Result", "Retry", "Scan", "ScanReport", "SchemaTooNew",
     "Segment", "SinkError", "Skip", "Source", "SourceChanged", "Span", "Stage", "StageFigures", "State", "Statistics",
@@ -104,6 +105,7 @@ NAMES = frozenset({*__all__, "open"})
 _HOMES = {
     "core.course": ("BatchState", "StopReason"),
     "core.cursor": ("Cursor",),
+    "core.envelope": ("Envelope",),
     "core.model": ("State",),
     "core.verify": ("Finding", "Reconciliation"),
     "runtime.acts": ("ActResult", "BatchChange", "Preview"),

@@ -81,6 +81,17 @@ def change_line(name: str, number: int, change: Callable[[dict[str, Any]], None]
     return apply
 
 
+def change_words(change: Callable[[list[dict[str, Any]]], None]) -> Callable[[Files], None]:
+    """Change the words beside the first entry that has some."""
+
+    def apply(files: Files) -> None:
+        lines = map(json.loads, files["journal.jsonl"].splitlines())
+        number = next(at for at, line in enumerate(lines) if line["texts"])
+        change_line("journal.jsonl", number, lambda line: change(line["texts"]))(files)
+
+    return apply
+
+
 def drop_line(name: str, number: int) -> Callable[[Files], None]:
     def apply(files: Files) -> None:
         lines = files[name].splitlines()
@@ -106,12 +117,9 @@ FORGERIES: dict[str, Callable[[Files], None]] = {
     "an entry less in the middle": drop_line("journal.jsonl", 1),
     "an entry less at the end": drop_line("journal.jsonl", -1),
     "entries swapped": swap_lines,
-    "a word": change_line("journal.jsonl", -1, lambda line: line["texts"][0].update(frame=CHANGED)),
-    "whose words they are": change_line("journal.jsonl", -1, lambda line: line["texts"][0].update(n=1)),
-    "a word that nothing refers to": change_line(
-        "journal.jsonl", -1, lambda line: line["texts"].append({"n": 0, "boundary": 0, "frame": CHANGED})
-    ),
-    "a word less": change_line("journal.jsonl", -1, lambda line: line["texts"].pop(0)),
+    "a word": change_words(lambda texts: texts[0].update(frame=CHANGED)),
+    "whose words they are": change_words(lambda texts: texts[0].update(n=texts[0]["n"] + 1)),
+    "a word that nothing refers to": change_words(lambda texts: texts.append({**texts[0], "frame": CHANGED})),
     "the range of a chunk": change_line("chunks.jsonl", 0, lambda line: line.update(lo=1)),
     "the parent of a chunk": change_line("chunks.jsonl", 0, lambda line: line.update(parent=9)),
     "a head": change_line("chunks.jsonl", 0, lambda line: line.update(head="11" * 32)),
@@ -239,7 +247,8 @@ def test_whatever_happened_a_bundle_holds(seed: int, tmp_path: Path) -> None:
 
 HOSTILE: dict[str, bytes] = {
     "not an object": b"[]", "null": b"null", "a number": b"7", "nothing": b"", "deep": b"[" * 100_000,
-    "no fields": b"{}", "wrong types": b'{"format": 3, "quiet": 1, "redacted": 0, "batch": 3, "files": []}', "not text": b"\xff\xfe",
+    "no fields": b"{}", "not text": b"\xff\xfe",
+    "wrong types": b'{"format": 3, "quiet": 1, "redacted": 0, "batch": 3, "files": []}',
 }  # fmt: skip
 
 

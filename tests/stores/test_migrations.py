@@ -9,12 +9,30 @@ import pytest
 
 from holdfast.core.errors import HoldfastError
 from holdfast.stores import faults
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite import SqliteStore, upgrade
 from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing.conformance.kit import DEFINITION, new_item
 from tests.forkserver import ForkServer
 
-STATEMENTS = sum(len(statements) for statements in sqlite_file._migrations())
+
+def statements_of_a_new_file() -> int:
+    """Every statement of every script, and the steps that are no SQL."""
+    hits: list[str] = []
+    faults.arm(hits.append)
+    try:
+        sqlite_file.migrate(apsw.Connection(":memory:"))
+    finally:
+        faults.arm(None)
+    return hits.count("migrate.statement")
+
+
+STATEMENTS = statements_of_a_new_file()
+
+
+def test_every_statement_and_every_step_can_be_the_last() -> None:
+    steps = sum(1 for number in upgrade.STEPS if number <= len(sqlite_file._migrations()))
+    assert steps >= 1
+    assert sum(len(statements) for statements in sqlite_file._migrations()) + steps <= STATEMENTS
 
 
 def status_after(forkserver: ForkServer, path: Path, fault: str) -> int:

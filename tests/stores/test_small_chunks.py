@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from holdfast.core.limits import SUSPECT
 from holdfast.core.model import BatchId, Claim, ClaimRequest, Commit, ItemNo, Receipt
-from holdfast.core.settle import Holder, commit, settle
+from holdfast.core.settle import commit, settle
 from holdfast.stores import faults
 from holdfast.stores.base import Idle
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.kit import DEFINITION, POLICIES, STAGES, done, new_item
+from holdfast.testing.conformance.kit import DEFINITION, POLICIES, STAGES, done, holder_of, new_item
 
 COUNT = 60
 """Chunks of two items each."""
@@ -56,7 +56,7 @@ class Shelf:
         """One commit for each claim, in which both of its items pass their first stage."""
         return [
             commit(
-                Holder(batch=self.batch, chunk=claim.lease.chunk, fence=claim.lease.fence, version=0, seconds=30),
+                replace(holder_of(claim, 0), seconds=30),
                 settle([done(item) for item in self.store.load(claim, None, 10, 1 << 20)], stages=STAGES,
                        policies=POLICIES, now=self.now),
                 commit_id=claim.lo.to_bytes(16, "big"), release=release,
@@ -171,17 +171,19 @@ def test_the_number_of_statements_hardly_grows_with_the_chunks_of_one_claim_or_c
 
 @pytest.mark.promise("A2", "C3")
 def test_of_commits_that_are_written_together_each_has_its_own_guard(shelf: Shelf) -> None:
-    claims = shelf.granted(chunks=6)
-    good, other_fence, other_version, lost, again, last = shelf.commits(claims)
+    claims = shelf.granted(chunks=7)
+    good, other_fence, other_version, lost, again, last, other_grant = shelf.commits(claims)
     assert shelf.store.commit([again]) == [Receipt(landed=True)]
     shelf.dead.add("ann")
     assert isinstance(shelf.store.claim(shelf.want("bob", only=claims[3].lo)), Claim)
     before = {chunk.id: chunk for chunk in shelf.store.chunks(shelf.batch)}
     receipts = shelf.store.commit(
-        [good, replace(other_fence, fence=99), replace(other_version, version=7), lost, again, last]
-    )
+        [good, replace(other_fence, fence=99), replace(other_version, version=7), lost, again, last,
+         replace(other_grant, grant=b"restored")]
+    )  # fmt: skip
     assert [(receipt.landed, receipt.reason) for receipt in receipts] == [
         (True, None), (False, "lost"), (False, "stale"), (False, "lost"), (True, None), (True, None),
+        (False, "lost"),
     ]  # fmt: skip
     changed = {chunk.id for chunk in shelf.store.chunks(shelf.batch) if chunk != before[chunk.id]}
     assert changed == {good.chunk, last.chunk}

@@ -337,10 +337,7 @@ def test_a_file_that_is_damaged_later_is_told(path: Path) -> None:
 @pytest.mark.promise("A8")
 @pytest.mark.parametrize("spoil", ["UPDATE chunks SET done = 1", "UPDATE places SET state = 'lost'"])
 def test_a_claim_is_not_made_from_counts_that_do_not_hold(spoil: str, path: Path) -> None:
-    def make(place: Path, *, clock: Callable[[], float], is_dead: Callable[[str], bool]) -> SqliteStore:
-        return SqliteStore(place / "state.db", clock=clock, is_dead=is_dead)
-
-    kit = Kit(make, path.parent)
+    kit = Kit(lambda place, **given: SqliteStore(place / "state.db", **given), path.parent)
     kit.admit(*range(10))
     claim = kit.claim()
     kit.land(claim, [skipped(item) for item in kit.load(claim)[:5]], release=True)

@@ -3,7 +3,7 @@
 A commitment is SHA-256 over a label, a fresh random salt, a place and the content. The label separates the kinds of
 content, the place binds it to its batch and item, and the salt keeps it from being guessed: to show one piece of
 content to an auditor, hand over its salt, and all other commitments reveal as little as before. Salt and content are
-stored together as one frame, so that whoever removes the content removes the salt.
+stored together as one frame, so that both are removed together.
 
 Places are independent of the store. They name the batch by its uid and items by their numbers; a payload, whose item
 has no number yet when it is built, is bound to its key instead.

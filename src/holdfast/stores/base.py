@@ -172,8 +172,9 @@ class Store(Protocol):
         ...
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
-        """Return the pending items of a claim with the input of their stage, in order, starting after `after`. If
-        `claim` grants several chunks at once, its range may cover adjacent ones."""
+        """Return the pending items of a claim with the input of their stage, in order, starting after `after`. At the
+        first stage of the claim's window the input is the newest payload. If `claim` grants several chunks at once,
+        its range may cover adjacent ones."""
         ...
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -221,7 +222,7 @@ class Store(Protocol):
         Guard: the facts it reads are those of the transaction that writes. If each chunk is a separate document, the
             chunks were in the returned state at some moment after the call began.
         Guarantee: the batch, one entry in its chain and the events are written together; nothing is written if the
-            decision is None.
+            decision is None. A note is remembered, so that `BatchFacts.noted` can tell.
         Raises: UsageError if the batch is unknown, and anything the decision raises; then nothing is written.
         """
         ...
@@ -244,7 +245,7 @@ class Store(Protocol):
     ) -> list[Chunk]:
         """Return the chunks of a batch with lease and totals, in the order of their items: all of them; with `of`, the
         one that has that item; with `pending`, those that have pending items. With `limit`, any of them up to that
-        number.
+        number. A chunk whose chain has ended has no items; it comes before its successor, older ones first.
 
         Guarantee: empty for an unknown batch or item. In a database, finding out whether any chunk has pending items
             (`is_settled`) and which one has an item (`chunk_of`) is one index lookup, however many chunks there are.
@@ -255,6 +256,10 @@ class Store(Protocol):
         self, batch: BatchId, *, lo: int = 0, hi: int | None = None, state: State | None = None, limit: int = 1000
     ) -> list[StoredItem]:
         """Return items with their place and payload, in order, from `lo` up to `hi`."""
+        ...
+
+    def revisions(self, batch: BatchId, n: ItemNo) -> list[StoredItem]:
+        """Return an item with each of its payloads, the admitted one first; empty for an unknown item."""
         ...
 
     def outputs(

@@ -44,7 +44,19 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.core.states import on_plain_way
-from holdfast.stores.base import NOWHERE, Capabilities, Idle, chunk_of, find_batch, lineage, random_bytes, unwritten
+from holdfast.stores.base import (
+    NOWHERE,
+    Capabilities,
+    Idle,
+    chunk_of,
+    each_checkpoint,
+    each_item,
+    each_output,
+    find_batch,
+    lineage,
+    random_bytes,
+    unwritten,
+)
 
 replace = msgspec.structs.replace
 
@@ -246,8 +258,9 @@ class MemoryStore:
         """End the chain of a chunk; return its successor."""
         id_, number = self._new_numbers(batch.id)
         rolled = record.roll_over(
-            batch.uid, chunk, self.items(batch.id, lo=chunk.lo, hi=chunk.hi),
-            self.outputs(batch.id, lo=chunk.lo, hi=chunk.hi), self.checkpoints(batch.id, lo=chunk.lo, hi=chunk.hi),
+            batch.uid, chunk, list(each_item(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
+            list(each_output(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
+            list(each_checkpoint(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
             id_=id_, number=number, now=self.now(), draw=self._draw,
         )  # fmt: skip
         self._chunks |= {chunk.id: rolled.ended, id_: rolled.successor}
@@ -425,6 +438,14 @@ class MemoryStore:
                 if len(found) >= limit:
                     break
             return found
+
+    def revisions(self, batch: BatchId, n: ItemNo) -> list[StoredItem]:
+        with self._lock:
+            return [
+                replace(row, payload=each.item.payload, salt=each.salt, raw_salt=each.raw_salt, revision=number)
+                for row in self.items(batch, lo=n, hi=n + 1)
+                for number, each in enumerate(self._items[batch, n])
+            ]
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip

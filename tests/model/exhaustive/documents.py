@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import acts, canonical, lease, settle
+from holdfast.core import acts, lease, settle
+from holdfast.core.commitments import GRANT_BYTES
 from holdfast.core.model import (
     Act,
     BatchId,
@@ -18,6 +19,7 @@ from holdfast.core.model import (
     Item,
     ItemNo,
     ItemState,
+    Lease,
     State,
 )
 from holdfast.core.outcome import Done
@@ -41,6 +43,8 @@ FENCE = 10
 N = ItemNo(0)
 BATCH, CHUNK = BatchId(1), ChunkId(1)
 OWNER = "worker"
+GRANT = bytes(GRANT_BYTES)
+"""Every grant has the same id here: it is the fence alone that keeps owners apart."""
 POLICY = Policy(attempts=1)
 TIMELESS: dict[str, Any] = {name: 0 for name in ("term", "beat") if name in ChunkDocument.__struct_fields__}
 """What tells how long ago an owner was heard: here that is anybody's guess."""
@@ -61,7 +65,8 @@ class Documents:
         self._numbers: dict[bytes, int] = {}
         self._memo: dict[tuple[Any, ...], int | None] = {}
         self._resets: dict[int, list[tuple[str, int]]] = {}
-        self._number(ChunkDocument(chunk=Chunk(id=CHUNK, batch=BATCH, lo=N, hi=ItemNo(1), fence=FENCE)))
+        chunk = Chunk(id=CHUNK, number=1, batch=BATCH, lo=N, hi=ItemNo(1), end=1, fence=FENCE, grant=GRANT)
+        self._number(ChunkDocument(chunk=chunk))
 
     # -- what the verbs of the store make of a document ---------------------------------------------------------
 
@@ -75,7 +80,7 @@ class Documents:
         if not lease.may_claim(held, now=START, owner_is_dead=may_end()):
             return None
         want = ClaimRequest(batch=BATCH, owner=OWNER, limit=9, seconds=LEASE)
-        cut = bucket_chunks.grant(document, want, now=START, stages=1, floor=0, child=2)
+        cut = bucket_chunks.grant(document, want, GRANT, now=START, floor=0, child=2)
         return self._changed(number, cut.granted, "claim")
 
     def commit(self, number: int, worker: Swapper) -> int | None:
@@ -92,15 +97,15 @@ class Documents:
 
     def _commit_of(self, worker: Swapper) -> Commit:
         place = ItemState(epoch=worker.epoch)
-        item = Item(N, "range", b"", b"", place, not worker.epoch)
+        item = Item(N, "range", b"", place, not worker.epoch)
         at = checkpoint_at(N, self.further(worker.rows))
         reached = Reached(item=item, rows=at.rows, cursor=at.cursor, acc=at.acc)
-        holder = Holder(batch=BATCH, chunk=CHUNK, fence=FENCE - worker.behind, version=worker.version, seconds=LEASE)
+        holder = Holder(batch=BATCH, uid=b"", chunk=CHUNK, number=1, fence=FENCE - worker.behind, grant=GRANT,
+                        version=worker.version, seconds=LEASE)  # fmt: skip
         at_end = at.rows == self.rows
         settled = settle.NOTHING
         if at_end:
-            result = at.acc or b""
-            done = Done(item, result, canonical.digest(b"", result), 0.0, 0.0)
+            done = Done(item, at.acc or b"", 0.0, 0.0)
             settled = settle.settle([done], stages=1, policies=[POLICY], now=START)
         return settle.commit(holder, settled, commit_id=b"", release=at_end, reached=[reached])
 
@@ -111,7 +116,8 @@ class Documents:
     def renews(self, number: int, worker: Swapper) -> bool:
         """Whether a heartbeat finds owner and fence as they were."""
         chunk = self.values[number].chunk
-        return (chunk.owner, chunk.fence) == (OWNER, FENCE - worker.behind)
+        held = Lease(chunk=CHUNK, fence=FENCE - worker.behind, owner=OWNER, expires=0.0, grant=GRANT)
+        return lease.is_held_by(chunk, held)
 
     def resets(self, number: int) -> list[tuple[str, int]]:
         """What an operator may make of it: it goes on at its checkpoint, or at its start."""
@@ -122,7 +128,7 @@ class Documents:
 
     def _reset(self, number: int, at: Checkpoint | None) -> int:
         document = self.values[number]
-        place = document.place(N, document.columns(), 1)
+        place = document.place(N, document.columns())
         after = move(place, Transition.RESET, stage=0, stages=1, reason="because")
         change = Change(n=N, state=place.state, epoch=place.epoch, place=after, checkpoint=at)
         act = Act(id=b"", batch=BATCH, kind="reset", actor="operator", reason="because", at_items=(change,), seize=True)
@@ -185,7 +191,7 @@ class Documents:
             raise Violation("a claim moves a checkpoint")
         if how == "reset" and epoch != epoch_before + 1:
             raise Violation("a reset stays in its epoch")
-        if (now.pending == 0) != (after.place(N, after.columns(), 1).state is State.DONE):
+        if (now.pending == 0) != (after.place(N, after.columns()).state is State.DONE):
             raise Violation("a document does not count what it says of its items")
         return made
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core import canonical, lease, settle
+from holdfast.core import lease, settle
 from holdfast.core.model import BatchId, ChunkId, Claim, Commit, Item, ItemNo, StoredItem
 from holdfast.core.outcome import Done, Failed, Lost, Outcome, Skipped
 from holdfast.core.settle import Holder
@@ -89,7 +89,7 @@ def ran(hand: Hand, fate: str) -> Hand:
 def outcome_of(item: Item, fate: str) -> Outcome:
     if fate == "done":
         output = item.input + b"|%d" % item.place.stage
-        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0)
+        return Done(item, output, 0.0, 0.0)
     if fate == "skip":
         return Skipped(item, "blank", 0.0, 0.0)
     if fate == "lost":
@@ -108,7 +108,8 @@ def may_send(hand: Hand, scope: Scope) -> bool:
 
 def sent(hand: Hand, letter: int, scope: Scope) -> tuple[Hand, Commit]:
     """Everything that is finished goes into one commit; when nothing is left, the chunk is released with it."""
-    holder = Holder(batch=BatchId(0), chunk=hand.chunk, fence=0, version=hand.version, seconds=LEASE)
+    holder = Holder(batch=BatchId(0), uid=b"", chunk=hand.chunk, number=0, fence=0, grant=b"", version=hand.version,
+                    seconds=LEASE)  # fmt: skip
     if hand.on_trial and hand.ready:
         commit, onward = settle.start(holder, commit_id=b""), hand.ready
     elif hand.outcomes:

@@ -2,8 +2,9 @@
 
 Two stores are of one kind when nothing that can be asked of them later tells them apart. So the numbers of fences do
 not matter, only whether a fence is the current one; nor does the journal, but for the commits that somebody may still
-ask for. Of each kind the first is kept, with its whole journal, and checked once by the same replay that checks the
-worlds of the simulator.
+ask for. Everybody knows the id of the current grant here, so it is the fence alone that keeps owners apart. Of each
+kind the first is kept, with its whole journal, and checked once by the same replay that checks the worlds of the
+simulator.
 """
 
 import itertools
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import canonical, ingest
+from holdfast.core.commitments import GRANT_BYTES
 from holdfast.core.course import batch_finished, to_reopen, to_steer
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.limits import BLAME, SUSPECT
@@ -74,11 +76,11 @@ class Shelf:
         self.finished: list[bool] = []
         self._numbers: dict[Any, int] = {}
         self._ids = itertools.count(1)
-        self._store = MemoryStore(clock=lambda: START)
+        self._store = MemoryStore(clock=lambda: START, draw=self._draw)
         self._landed: dict[int, tuple[ChunkId, bytes]] = {}
         definition = canonical.encode({"stages": [{"name": f"s{n}"} for n in range(scope.stages)]})
         self._batch: Batch = self._store.open_batch("small", "world", definition, actor="search")
-        items = [ingest.admit(f"k{n}", b"%d" % n, bytes(16)) for n in range(scope.items)]
+        items = [ingest.admit(f"k{n}", b"%d" % n) for n in range(scope.items)]
         self._store.add_items(self._batch.id, items, ended=True, actor="search")
         self._put()
 
@@ -99,14 +101,18 @@ class Shelf:
     def load(self, number: int, lo: ItemNo, hi: ItemNo, pending: int) -> tuple[Item, ...]:
         """The items of a grant that are pending now, not more than it was given."""
         self._take(number)
+        return tuple(self._store.load(self._claim(lo, hi, pending), None, pending, 1 << 20)) if pending else ()
+
+    def _claim(self, lo: ItemNo, hi: ItemNo, pending: int) -> Claim:
         lease = Lease(chunk=ChunkId(0), fence=0, owner=OWNER, expires=0.0)
-        claim = Claim(lease=lease, batch=self._batch.id, lo=lo, hi=hi, version=0, pending=pending, blame=0)
-        return tuple(self._store.load(claim, None, pending, 1 << 20)) if pending else ()
+        return Claim(lease=lease, batch=self._batch.id, uid=self._batch.uid, number=0, lo=lo, hi=hi, version=0,
+                     pending=pending, blame=0, end=self.scope.stages)  # fmt: skip
 
     def renew(self, number: int, chunk: ChunkId, behind: int) -> int | None:
         """The state after a heartbeat; None when the lease is lost."""
         kept = self._take(number)
-        lease = Lease(chunk=chunk, fence=kept.chunks[chunk].fence - behind, owner=OWNER, expires=0.0)
+        now = kept.chunks[chunk]
+        lease = Lease(chunk=chunk, fence=now.fence - behind, owner=OWNER, expires=0.0, grant=now.grant)
         return self._moved(kept) if self._store.renew([lease], LEASE) else None
 
     def commit(self, number: int, letter: int, commit: Commit, behind: int, *, overtaken: bool) -> tuple[int, Receipt]:
@@ -236,9 +242,14 @@ class Shelf:
         return kept
 
     def _concrete(self, kept: Kept, letter: int, commit: Commit, behind: int) -> Commit:
-        fence = kept.chunks[commit.chunk].fence - behind
+        chunk = kept.chunks[commit.chunk]
         known = kept.landed.get(letter)
-        return replace(commit, fence=fence, batch=self._batch.id, id=known[1] if known else self._new_id())
+        return replace(commit, fence=chunk.fence - behind, grant=chunk.grant, batch=self._batch.id, uid=self._batch.uid,
+                       number=chunk.number, id=known[1] if known else self._new_id())  # fmt: skip
+
+    def _draw(self, count: int) -> bytes:
+        """Every grant has an id of its own; salts are all the same, because nothing depends on them."""
+        return next(self._ids).to_bytes(count, "big") if count == GRANT_BYTES else bytes(count)
 
     def _new_id(self) -> bytes:
         return next(self._ids).to_bytes(16, "big")
@@ -278,7 +289,8 @@ class Shelf:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.states)
-            places = [store._place(self._batch.id, ItemNo(n)) for n in range(self.scope.items)]
+            window = self._claim(ItemNo(0), ItemNo(self.scope.items), 0)
+            places = [store._place(window, ItemNo(n)) for n in range(self.scope.items)]
             self.finished.append(all(place.state is not State.PENDING for place in places))
             self.states.append(
                 Kept(
@@ -300,6 +312,7 @@ def _kind(chunk: Chunk) -> Chunk:
     return replace(
         chunk,
         fence=0,
+        grant=b"",
         head=b"",
         seq=0,
         blame=min(chunk.blame, SUSPECT + BLAME),

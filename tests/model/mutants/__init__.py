@@ -7,6 +7,7 @@ that is not caught is a hole in the tests.
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -83,6 +84,10 @@ def catch(mutant: Mutant, limit: int, first: int = 0, make_store: MakeStore = in
     return None
 
 
+def _in_memory(place: Path, **given: Any) -> MemoryStore:
+    return MemoryStore(**given)
+
+
 def checks_failed(mutant: Mutant) -> list[str]:
     """The checks of the suite for stores that a mutant fails."""
     from holdfast.testing.conformance import Kit, checks  # needs pytest, which the simulator does not
@@ -91,7 +96,7 @@ def checks_failed(mutant: Mutant) -> list[str]:
     with mutant(), tempfile.TemporaryDirectory() as place:
         for check in checks(durable=False):
             try:
-                check(Kit(lambda _, **given: MemoryStore(**given), Path(place)))
+                check(Kit(_in_memory, Path(place)))
             except CAUGHT:
                 failed.append(check.__name__)
     return failed

@@ -3,8 +3,8 @@
     root.json                                    the names of the batches
     b/0000001/batch.json                         a batch
     b/0000001/c/00000003.json                    a chunk
-    b/0000001/g/00000000000-3f….keys, .data      a group of items: keys, salts, sizes; payloads
-    b/0000001/j/00000003/00000007-…-…-…          an entry: number, previous hash, its own hash, commit
+    b/0000001/g/00000000000-3f….keys, .data      a group of items: keys, marks, sizes; payloads with their salts
+    b/0000001/j/00000003/00000007-…-…-…          an entry, with its words: number, previous hash, its own hash, commit
     b/0000001/d/00000003/00000007-…-…-…          the outputs of the commit of that entry
 
 Names of entries contain both hashes, so that a listing alone shows which of them are in the chain: the remains of a

@@ -33,6 +33,7 @@ from holdfast.core.model import (
     Claim,
     ClaimRequest,
     Commit,
+    CommitRefusal,
     Entry,
     Event,
     Item,
@@ -445,10 +446,7 @@ class BucketStore:
     def _check(self, commit: Commit) -> None:
         """Refuse an invalid commit before anything is written."""
         held = self._of(commit)
-        if held is None:
-            self._batches.find(names.batch_of(commit.chunk))
-            raise UsageError(f"chunk {commit.chunk} does not exist")
-        if _is_guarded(held, commit):
+        if held is not None and _is_guarded(held, commit):
             commit.check_range(held.document.chunk.lo, held.document.chunk.hi)
             documents.committed(held.document, commit, self.now())
 
@@ -459,9 +457,8 @@ class BucketStore:
             if turn or held is None or not _is_guarded(held, commit) or held.document.seal:
                 held = self._chunks.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
                 if held is None:
-                    raise self._documents.missing(
-                        names.chunk(names.batch_of(commit.chunk), names.number_of(commit.chunk))
-                    )
+                    self._batches.find(names.batch_of(commit.chunk))  # raises if its batch is gone as well
+                    return Receipt(landed=False, reason=CommitRefusal.LOST)
                 is_sealed = self._batches.is_sealed(held)
                 if is_sealed or not _is_guarded(held, commit):
                     return self._refusal(held, commit, is_sealed=is_sealed)

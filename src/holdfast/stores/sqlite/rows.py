@@ -488,6 +488,13 @@ def newest_revision(db: "SqliteFile", batch: BatchId, n: ItemNo) -> int:
     return int(db.execute(SQL["newest_revision"], ((batch << ITEM_BITS) + n,))[0][0])
 
 
+def revised(item: StoredItem, revision: int, payload: bytes | None, raw: bytes | None) -> StoredItem:
+    """Return an item with another of its payloads."""
+    frame = payload if payload is not None else b""
+    return msgspec.structs.replace(item, revision=revision, payload=frame[SALT_BYTES:], salt=frame[:SALT_BYTES],
+                                   raw_salt=raw if raw is not None else b"")  # fmt: skip
+
+
 def rows_of_revisions(batch: BatchId, revisions: Sequence[record.Revision]) -> list[Any]:
     base = batch << ITEM_BITS
     return [(base + r.n, r.number, r.salt + r.item.payload, r.raw_salt or None) for r in revisions]

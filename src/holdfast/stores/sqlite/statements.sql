@@ -208,6 +208,10 @@ WHERE p.state = ? AND p.state <> 'pending' AND p.state <> 'done' AND p.id >= ? A
 -- name: newest_revisions
 SELECT id, max(revision), payload, raw FROM revisions WHERE id >= ? AND id <= ? GROUP BY id;
 
+-- name: revisions_of
+SELECT 0, payload, raw FROM items WHERE id = ?
+UNION ALL SELECT revision, payload, raw FROM revisions WHERE id = ? ORDER BY 1;
+
 -- name: newest_revision
 SELECT coalesce(max(revision), 0) FROM revisions WHERE id = ?;
 

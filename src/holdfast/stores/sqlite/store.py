@@ -549,6 +549,12 @@ class SqliteStore:
                 first = further(self.url, told[-1][0], first) + 1
             return found[:limit]
 
+    def revisions(self, batch: BatchId, n: ItemNo) -> list[StoredItem]:
+        id_ = (batch << ITEM_BITS) + n
+        with self._file.reading() as db:
+            told = db.execute(SQL["revisions_of"], (id_, id_))
+        return [rows.revised(row, *each) for row in self.items(batch, lo=n, hi=n + 1) for each in told]
+
     def checkpoints(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, limit: int = 1000) -> list[Checkpoint]:
         base = batch << ITEM_BITS
         with self._file.reading() as db:

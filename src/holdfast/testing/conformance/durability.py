@@ -1,8 +1,12 @@
 """Durable stores: acknowledged work is there when the store is opened again."""
 
 import threading
+from unittest import mock
 
-from holdfast.core.model import Claim
+from msgspec.structs import replace
+
+from holdfast.core import lease
+from holdfast.core.model import Claim, ItemNo, Kind, NewItem, Origin
 from holdfast.stores import faults
 from holdfast.stores.base import Idle, Store, has_landed
 from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, needs, new_item, proves, reset
@@ -87,6 +91,29 @@ def two_handles_see_one_state(kit: Kit) -> None:
         kit.check()
     finally:
         other.close()
+
+
+@proves("E5", "E13")
+def revisions_parents_and_ended_chains_are_the_same_when_the_store_is_opened_again(kit: Kit) -> None:
+    raw = NewItem("a", b"1", raw=b'"1"')
+    kit.store.add_items(kit.batch, [raw, NewItem("b", b"2", parent=ItemNo(0))], origin=Origin(source="x", schema="y"))
+    claim = kit.claim("ann", 1)
+    kit.land(claim, [failed(kit.load(claim)[0])], release=True)
+    renewed = replace(reset(0, kit.place(0)), renewed=NewItem("a", b"3", raw=b'"3"'))
+    kit.act("renewed", renewed)
+    kit.admit("feed", kind=Kind.PARTITIONS)
+    with mock.patch.object(lease, "CHAIN_ENTRIES", 1):
+        for turn in range(3):
+            claim = kit.claim("ann", only=2)
+            (item,) = kit.load(claim)
+            assert kit.store.commit([kit.reach(claim, item, turn + 1, acc=b"[1]")])[0].landed
+            kit.land(claim, version=1, release=True)
+    before = (kit.everything(), [kit.store.revisions(kit.batch, ItemNo(n)) for n in range(3)])
+    kit.store.close()
+    kit.store = kit.open_again()
+    assert (kit.everything(), [kit.store.revisions(kit.batch, ItemNo(n)) for n in range(3)]) == before
+    assert [row.raw_salt != b"" for row in kit.store.items(kit.batch)] == [True, False, False]
+    kit.check()
 
 
 @proves()

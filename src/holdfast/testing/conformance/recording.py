@@ -229,12 +229,23 @@ def a_corrected_payload_is_the_next_revision_of_the_same_item(kit: Kit) -> None:
         (item,) = kit.load(claim)
         assert (item.input, item.revision) == (payload, number)
         kit.finish(claim)
+    kept = kit.store.revisions(kit.batch, ItemNo(0))
+    assert [(row.revision, row.payload) for row in kept] == [(0, b"1"), (1, b"2"), (2, b"3")]
+    uid = kit.store.batches()[0].uid
+    told = [moved.digest for entry in everything_written(kit) for moved in _moved(entry) if moved.digest]
+    assert told == [commitments.payload(uid, "a", row.revision, row.salt, row.payload) for row in kept[1:]]
+    assert kit.store.revisions(kit.batch, ItemNo(7)) == []
     assert kit.store.batches()[0].admitted == 1
     assert kit.admit("a", payload=b"3").known == 1
     assert [index for index, _ in kit.admit("a", payload=b"2").changed] == [0], (
         "only the newest revision is its payload"
     )
     kit.check()
+
+
+def _moved(entry: Entry) -> list[journal.Moved]:
+    body = sections.decode(entry)
+    return body.items if isinstance(body, journal.Acted) else []
 
 
 # -- windows and parents ------------------------------------------------------------------------------------------

@@ -45,6 +45,15 @@ def test_evidence_is_written_and_holds(app: Path, holdfast: Command) -> None:
     assert (told["path"], told["items"], told["is_sealed"], told["is_quiet"]) == ("there.zip", 6, False, True)
 
 
+def test_redacted_evidence_holds_and_names_no_key(app: Path, holdfast: Command) -> None:
+    answer = holdfast("export", "book", "--evidence", "--redact", "--out", "there.zip")
+    assert (answer.code, "redacted" in answer.out) == (0, True)
+    found = check.check(str(app / "there.zip"))
+    assert (found["redacted"], found["counts"]) == (True, {"done": 5, "dead": 1})
+    refused = holdfast("export", "book", "--redact")
+    assert (refused.code, "--evidence" in refused.err) == (2, True)
+
+
 def test_evidence_has_a_name_of_its_own_kind(app: Path, holdfast: Command) -> None:
     answer = holdfast("export", "book", "--evidence", "--out", "there.csv")
     assert answer.code == 2

@@ -1,10 +1,13 @@
 """The record of format 2, and of stores that began in format 1: audited, and shown to a third party."""
 
+import ast
 import hashlib
 import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from base64 import b64decode, b64encode
@@ -35,7 +38,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Done
 from holdfast.core.states import Transition, move
 from holdfast.runtime.operate import audit, evidence
-from holdfast.runtime.operate.evidence import check
+from holdfast.runtime.operate.evidence import check, entries
 from holdfast.runtime.sinks.base import Provenance
 from holdfast.runtime.sinks.files import Files
 from holdfast.runtime.verify.inspector import RecordedDigest
@@ -528,10 +531,10 @@ def said_in(store: Store, batch: Batch) -> tuple[set[str], set[str]]:
     codes, words = set[str](), set[str]()
     for chain in (-batch.id, *(chunk.id for chunk in store.chunks(batch.id))):
         for entry in store.entries(chain):
-            header = check.header_of(entry.head)
-            for kind, record in check.records(check.body_of(header, entry.body, [])):
+            header = entries.header_of(entry.head)
+            for kind, record in entries.with_words(entries.body_of(header, entry.body, [])):
                 codes.add(record.get("code", ""))
-                told = (record.get(name) for name in check.TEXTS[kind])
+                told = (record.get(name) for name in entries.TEXTS[kind])
                 words |= {word for word in told if isinstance(word, str) and len(word) > 5}
     return codes, words
 
@@ -582,3 +585,26 @@ def test_another_number_of_a_chunk_than_the_one_with_which_format_2_began_is_fou
     found = audit.verify(store, batch)
     store.close()
     assert any("gives it the number" in finding.message for finding in found.findings)
+
+
+def test_the_script_in_an_archive_is_one_file_for_python_3_8(file: Path, tmp_path: Path) -> None:
+    script = parts(bundled(file))["check.py"].decode()
+    ast.parse(script, feature_version=(3, 8))
+    assert "import holdfast" not in script
+    assert "from holdfast" not in script
+    (tmp_path / "check.py").write_text(script)
+    command = [sys.executable, "-I", "-S", "check.py", "moby-dick.zip"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith("It holds.")
+
+
+def test_numbers_texts_and_lists_are_packed_as_holdfast_packs_them() -> None:
+    edges = [0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**64 - 1, -1, -32, -33, -128, -129, -32768, -32769,
+             -(2**31), -(2**31) - 1, -(2**63)]  # fmt: skip
+    sizes = [0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536]
+    values = [*edges, None, True, False, 0.5, *("x" * size for size in sizes), *(b"x" * size for size in sizes),
+              *([1] * size for size in sizes), *({str(n): n for n in range(size)} for size in sizes)]  # fmt: skip
+    for value in values:
+        assert entries.pack(value) == msgspec.msgpack.encode(value)
+        assert entries.unpack(entries.pack(value)) == value

@@ -34,9 +34,10 @@ def book(book: hf.Pipeline) -> hf.Pipeline:
 
 
 def checker(book: hf.Pipeline) -> recheck.Checker:
-    inspector = OutputInspector(book.stages, batch="book", pipeline="book")
+    batch = lookup.batch_named(book.store, "book")
+    inspector = OutputInspector(book.stages, batch="book", uid=batch.uid, pipeline="book")
     return recheck.Checker(
-        book.store, lookup.batch_named(book.store, "book"), inspector, "quick", actor="op", threads=1, allowed=1.0,
+        book.store, batch, inspector, "quick", actor="op", threads=1, allowed=1.0,
         findings=Findings(["read", "write"]), stopping=lambda: False, tell=lambda what: None,
     )  # fmt: skip
 

@@ -359,8 +359,8 @@ def test_full_finds_an_output_that_was_changed_in_the_store(restart: Callable[..
 
     run(restart(define), range(5))
     with apsw.Connection(str(folder / "state.db")) as db:
-        db.execute("UPDATE outputs SET data = replace(data, 'page 3', 'p4ge 3') WHERE data = '\"page 3\"'")
-        db.execute("UPDATE outputs SET data = CAST('\"p4ge 3\"' AS BLOB) WHERE data = CAST('\"page 3\"' AS BLOB)")
+        db.execute("UPDATE outputs SET data = CAST(substr(data, 1, 16) || '\"p4ge 3\"' AS BLOB) "
+                   "WHERE substr(data, 17) = CAST('\"page 3\"' AS BLOB)")  # fmt: skip
     calls.clear()
     again = restart(define)
     assert run(again, range(5), verify="full").this_run.rewound == 1

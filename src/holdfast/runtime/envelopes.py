@@ -15,7 +15,7 @@ HELD = 4
 """Entries that are kept: each has the commitments of thousands of items."""
 
 
-class Envelopes:
+class EnvelopeReader:
     """The envelopes of one batch."""
 
     def __init__(self, store: Store, batch: str) -> None:

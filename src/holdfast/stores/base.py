@@ -9,14 +9,14 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from holdfast.core.course import Amended, Barrier, Decide
-from holdfast.core.errors import Damaged, UsageError
+from holdfast.core.errors import Damaged, Refused, UsageError
 from holdfast.core.ingest import Known
-from holdfast.core.journal import decode_header
+from holdfast.core.journal import Acted, Body, decode_header
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -42,6 +42,7 @@ from holdfast.core.model import (
     StoredEvent,
     StoredItem,
 )  # fmt: skip
+from holdfast.core.sections import decode
 from holdfast.core.settle import Judged
 
 ENTRIES_AT_A_TIME = 16
@@ -81,6 +82,28 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing is granted, if the reason is not a lack of free chunks."""
     mark: int | None = None
     """The value of `Store.mark` at that time, so that no later write by another process is missed."""
+
+
+class CopiedItem(NamedTuple):
+    """One item of a copy: with each of its payloads, the admitted one first, and its outputs."""
+
+    revisions: Sequence[StoredItem]
+    outputs: Sequence[Output]
+
+
+class BatchCopy(Protocol):
+    """Everything that a store held of one batch. Each part can be read once or more, in order."""
+
+    batch: Batch
+    chunks: Sequence[Chunk]
+
+    def items(self) -> Iterator[CopiedItem]: ...
+
+    def checkpoints(self) -> Iterator[Checkpoint]: ...
+
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        """Yield every entry with the number of its chain within the batch: the batch's own first, each in order."""
+        ...
 
 
 def unwritten(judged: Judged) -> Receipt:
@@ -240,6 +263,16 @@ class Store(Protocol):
         """
         ...
 
+    def install(self, copy: BatchCopy) -> Batch:
+        """Take over a batch that was copied from another store, with everything that belongs to it.
+
+        Guard: neither its uid nor its name is in this store, and no chunk is held.
+        Guarantee: it is there wholly or not at all, under numbers of this store. Entries, commitments and words are
+            the same bytes, so they verify as before. No fence that was granted elsewhere is granted again.
+        Raises: Refused with the obstacle.
+        """
+        ...
+
     def chunks(
         self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None
     ) -> list[Chunk]:
@@ -326,6 +359,24 @@ class TellsHistory(Protocol):
     def flaws(self) -> list[tuple[int, str]]:
         """Return damage to the rows of batches that no chain reveals, by the number of the batch."""
         ...
+
+
+def check_installable(store: Store, copy: BatchCopy) -> None:
+    """Refuse a copy of a batch that the store has, that another one has the name of, or that was being worked on."""
+    for known in store.batches():
+        if known.uid == copy.batch.uid or known.name == copy.batch.name:
+            what = "this batch" if known.uid == copy.batch.uid else "another batch of this name"
+            raise Refused(f"{store.url} has {what} already, {known.name!r}: nothing was changed")
+    if any(chunk.owner is not None for chunk in copy.chunks):
+        raise Refused(f"batch {copy.batch.name!r} was being worked on when it was copied: copy it again")
+
+
+def notes_in(entries: Iterable[tuple[int, Entry]]) -> Iterator[tuple[str, Body]]:
+    """Yield kind and body of the notes among entries of a copy: a store remembers them."""
+    for number, entry in entries:
+        body = decode(entry) if number == 0 else None
+        if isinstance(body, Acted):
+            yield decode_header(entry.head).kind, body
 
 
 def has_landed(store: Store, commit: Commit) -> bool:

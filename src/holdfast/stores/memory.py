@@ -42,18 +42,22 @@ from holdfast.core.model import (
     State,
     StoredEvent,
     StoredItem,
+    chain_of_batch,
 )
 from holdfast.core.states import on_plain_way
 from holdfast.stores.base import (
     NOWHERE,
+    BatchCopy,
     Capabilities,
     Idle,
+    check_installable,
     chunk_of,
     each_checkpoint,
     each_item,
     each_output,
     find_batch,
     lineage,
+    notes_in,
     random_bytes,
     unwritten,
 )
@@ -145,6 +149,37 @@ class MemoryStore:
         self, batch: BatchId, *, actor: str, reconciliation: bytes, reason: str = "", events: Sequence[Event] = ()
     ) -> Batch:
         return self.amend(batch, course.to_seal(reconciliation, reason=reason, events=events), actor=actor).batch
+
+    def install(self, copy: BatchCopy) -> Batch:
+        with self._lock:
+            check_installable(self, copy)
+            made = replace(copy.batch, id=BatchId(len(self._batches) + 1))
+            ids = {chunk.id: ChunkId(at) for at, chunk in enumerate(copy.chunks, start=len(self._chunks) + 1)}
+            chains = {chunk.number: int(ids[chunk.id]) for chunk in copy.chunks} | {0: chain_of_batch(made.id)}
+            self._batches[made.id] = made
+            for chunk in copy.chunks:
+                parent = None if chunk.parent is None else ids[chunk.parent]
+                self._chunks[ids[chunk.id]] = replace(chunk, id=ids[chunk.id], batch=made.id, parent=parent)
+            for revisions, outputs in copy.items():
+                self._install_item(made.id, revisions, outputs)
+            for at in copy.checkpoints():
+                self._checkpoints[made.id, at.n] = at
+            entries = list(copy.entries())
+            for number, entry in entries:
+                self._entries.setdefault(chains[number], []).append(replace(entry, chain=chains[number]))
+            self._noted.update((made.id, kind, journal.encode_content(body)) for kind, body in notes_in(entries))
+            return made
+
+    def _install_item(self, batch: BatchId, revisions: Sequence[StoredItem], outputs: Sequence[Output]) -> None:
+        first = revisions[0]
+        self._numbers[batch, key_text(first.key)] = first.n
+        self._items[batch, first.n] = [
+            MemoryItem(NewItem(row.key, row.payload, parent=row.parent), row.salt, row.raw_salt) for row in revisions
+        ]
+        for output in outputs:
+            self._outputs[batch, output.n, output.stage] = output
+        if self._place(chunk_of(self, batch, first.n), first.n) != first.place:
+            self._places[batch, first.n] = first.place
 
     def chunks(
         self, batch: BatchId, *, of: ItemNo | None = None, pending: bool = False, limit: int | None = None

@@ -59,4 +59,4 @@ class SeenKeys:
 
 def _number(what: bytes, item: NewItem, payload: bytes) -> int:
     key = key_text(item.key).encode("utf-8", "surrogatepass")
-    return int.from_bytes(digest(what, b"%d:%b%b" % (len(key), key, payload))[:8], "big") >> 1
+    return int.from_bytes(digest(b"%b%d:%b%b" % (what, len(key), key, payload))[:8], "big") >> 1

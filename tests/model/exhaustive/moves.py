@@ -59,10 +59,10 @@ class Table(Generic[P]):
 
     def __init__(self) -> None:
         self.values: list[P] = []
-        self._numbers: dict[P, int] = {}
+        self._numbers: dict[bytes, int] = {}
 
     def number(self, value: P) -> int:
-        found = self._numbers.setdefault(value, len(self.values))
+        found = self._numbers.setdefault(msgspec.msgpack.encode(value), len(self.values))
         if found == len(self.values):
             self.values.append(value)
         return found

@@ -12,8 +12,8 @@ MUTANTS = (
     TextualMutant(
         name="a_full_look_does_not_compare_digests",
         where=f"{INSPECTOR}:OutputInspector.content",
-        old="if digest is not None and canonical",
-        new="if digest is not None and depth is Depth.VERIFIED and canonical",
+        old="if digest is not None and (",
+        new="if digest is not None and depth is Depth.VERIFIED and (",
         file="tests/runtime/test_reconciling.py",
         test="test_an_output_in_the_store_that_is_not_what_the_journal_recorded_is_found_by_reading",
         notice="a damaged output counts as whole",

@@ -110,6 +110,9 @@ def export(
     redact: Annotated[
         bool, typer.Option("--redact", help="With --evidence: leave out keys, error messages, reasons and other words.")
     ] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Write the whole batch to one file, to open it in another store.")
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Leave CSV cells as they are, including those that start a formula.")
     ] = False,
@@ -121,10 +124,15 @@ def export(
     """Write the results of a batch as JSON lines, CSV or Parquet, in the order of its items."""
     if redact and not evidence:
         raise UsageError("--redact is for evidence: pass --evidence as well")
+    if copy and evidence:
+        raise UsageError("pass --copy or --evidence: a copy is opened in another store, evidence is for an auditor")
     with hf.open(store) as there:
         found = there[batch]
         if evidence:
             _export_evidence(found, out, as_json, redact)
+            return
+        if copy:
+            _export_copy(found, out, as_json)
             return
         if out is None:
             found.export(sys.stdout.buffer, format="jsonl" if as_json else form, state=state, raw=raw)
@@ -152,6 +160,17 @@ def _export_evidence(batch: BatchHandle, out: Path | None, as_json: bool, redact
     render.say(f"Head: {summary.head}")
     render.say("Keep the head elsewhere: an archive in which anything was changed has another.", render.FAINT)
     render.say(f"Check it anywhere: unzip -o {path} check.py && python check.py {path}", render.FAINT)
+
+
+def _export_copy(batch: BatchHandle, out: Path | None, as_json: bool) -> None:
+    summary = batch.copy(out)
+    if as_json:
+        render.document(summary.as_dict())
+        return
+    what = f"{render.many(summary.items, 'item')} and {render.many(summary.entries, 'entry', 'entries')}"
+    render.say(f"Copy of {what}: {summary.path}", render.GOOD)
+    render.say("It has every payload: keep it as safe as the store. Files of a sink are not part of it.", render.FAINT)
+    render.say(f"Open it elsewhere: holdfast import --from-copy {summary.path} --store …", render.FAINT)
 
 
 def _scan(target: str, manner: ActOptions) -> Scan | Follow:
@@ -212,7 +231,10 @@ NAMED = 20
 
 @with_manner()
 def import_(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book.")],
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TARGET", help="app.py:book, or package.module:book; none with --from-copy."),
+    ] = None,
     from_outputs: Annotated[
         bool, typer.Option("--from-outputs", help="Rebuild a batch from its output files.")
     ] = False,
@@ -237,6 +259,9 @@ def import_(
         Path | None,
         typer.Option("--from-pages", help="Resume at a .checkpoint file of pages, with the outputs beside it."),
     ] = None,
+    from_copy: Annotated[
+        Path | None, typer.Option("--from-copy", help="Open a batch that `export --copy` wrote in another store.")
+    ] = None,
     batch: Annotated[
         str | None, typer.Option("--batch", help="The name of the batch. Default: the pipeline's name.")
     ] = None,
@@ -244,12 +269,19 @@ def import_(
     *,
     manner: ActOptions,
 ) -> None:
-    """Rebuild a lost or damaged store from output files, or resume where another program stopped."""
-    if sum((from_outputs, from_state is not None, bool(from_checkpoint), from_pages is not None)) != 1:
+    """Rebuild a lost or damaged store from output files, resume where another program stopped, or open a copied
+    batch."""
+    others = (from_outputs, from_state is not None, bool(from_checkpoint), from_pages is not None)
+    if sum((*others, from_copy is not None)) != 1:
         raise UsageError(
             "pass one of these: --from-outputs rebuilds a batch from output files; --from-state, --from-checkpoint and "
-            "--from-pages resume where another program stopped"
+            "--from-pages resume where another program stopped; --from-copy opens a copied batch"
         )
+    if from_copy is not None:
+        _import_copy(target, from_copy, batch, manner)
+        return
+    if target is None:
+        raise UsageError("name the pipeline or scan, such as app.py:book")
     if by_rows and not from_checkpoint:
         raise UsageError("--by-rows belongs to --from-checkpoint; nothing was changed")
     if from_pages is not None:
@@ -265,6 +297,13 @@ def import_(
         else:
             files = [_named(each) for each in from_checkpoint or ()]
             decide(import_checkpoints(scan, files, by_rows=by_rows, batch=batch, dry_run=True), manner)
+
+
+def _import_copy(target: str | None, file: Path, batch: str | None, manner: ActOptions) -> None:
+    if target is not None or batch is not None:
+        raise UsageError("--from-copy takes no target and no --batch: the batch keeps its name; nothing was changed")
+    with hf.open(manner.store, must_exist=False) as there:
+        decide(there.open_copy(file, dry_run=True), manner)
 
 
 def _rebuild(target: str, batch: str | None, key: str | None, manner: ActOptions) -> None:

@@ -32,7 +32,7 @@ from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.control import await_stop, await_stop_async
 from holdfast.runtime.engine.failures import InputLost, Unverified, explain
 from holdfast.runtime.engine.resources import Handed
-from holdfast.runtime.envelopes import Envelopes
+from holdfast.runtime.envelopes import EnvelopeReader
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
 from holdfast.runtime.sinks.files import Files
@@ -81,7 +81,7 @@ class Runner(ABC):
         """Seconds of the attempt that ended last."""
         self.now = now
         self.asks = self.reads_files = False
-        self.envelopes: Envelopes | None = None
+        self.envelopes: EnvelopeReader | None = None
         """Reads envelopes of items for handlers that ask; None where there is no store."""
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
         self.loan = loan if loan is not None else Loan()

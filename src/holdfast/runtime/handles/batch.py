@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.handles.cursors import CursorHandle
     from holdfast.runtime.handles.items import DeadLetters, FoundOrphans, ItemHandle
     from holdfast.runtime.operate.audit import Audit
+    from holdfast.runtime.operate.copies import CopySummary
     from holdfast.runtime.operate.evidence import EvidenceSummary
     from holdfast.runtime.operate.export import Exported, ExportSummary, Format
     from holdfast.runtime.pipeline import Pipeline
@@ -196,6 +197,15 @@ class BatchHandle:
         found = reconcile(self._store, batch).as_dict()
         made_by = f"holdfast {version('holdfast')}"
         return evidence.write(self._store, batch, place, found, made_by=made_by, redact=redact)
+
+    def copy(self, path: str | Path | None = None) -> "CopySummary":
+        """Write everything that the store holds of the batch to one file, to open it in another store with `open_copy`.
+        No process may be working on it. The file has every payload; files of a sink are not part of it."""
+        from holdfast.runtime.operate import copies
+        from holdfast.runtime.sinks.names import safe_name
+
+        place = Path(f"{safe_name(self.name)}{copies.SUFFIX}") if path is None else Path(path)
+        return copies.write(self._store, self._batch, place)
 
     @property
     def cursors(self) -> "CursorHandle":

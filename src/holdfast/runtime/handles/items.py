@@ -117,9 +117,9 @@ class ItemHandle(Plain):
     @property
     def envelope(self) -> Envelope:
         """How it came: when, from which source, validated by which schema, with which commitments."""
-        from holdfast.runtime.envelopes import Envelopes
+        from holdfast.runtime.envelopes import EnvelopeReader
 
-        return Envelopes(self._store, self._batch.name).of(self._item.n, self._item.revision)
+        return EnvelopeReader(self._store, self._batch.name).of(self._item.n, self._item.revision)
 
     def outputs(self) -> dict[str, dict[str, Any]]:
         """Return what is recorded for each stage it has passed: the epoch, and the output or the name of its file."""

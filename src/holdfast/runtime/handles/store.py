@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 from holdfast.core.limits import EVENTS_PAGE
 from holdfast.core.model import BatchId
 from holdfast.runtime import lookup
-from holdfast.runtime.acts import ActResult, Preview
+from holdfast.runtime.acts import ActResult, Preview, act
 from holdfast.runtime.handles.batch import BatchHandle
 from holdfast.runtime.handles.checks import check_whole
 from holdfast.runtime.report import status
@@ -129,6 +129,21 @@ class StoreHandle:
         except Undelivered as error:
             error.receiver = to.title
             raise
+
+    # -- copies of batches ------------------------------------------------------------------------------------------
+
+    @overload
+    def open_copy(self, file: str | Path, *, reason: str = "", actor: str = "", dry_run: Literal[True]) -> Preview: ...
+    @overload
+    def open_copy(self, file: str | Path, *, reason: str, actor: str = "",
+                  dry_run: Literal[False] = False) -> ActResult: ...  # fmt: skip
+    def open_copy(self, file: str | Path, *, reason: str = "", actor: str = "",
+                  dry_run: bool = False) -> Preview | ActResult:  # fmt: skip
+        """Open a batch that `BatchHandle.copy` wrote in another store. It is paused here: continue it with `unpause`,
+        and only in one place."""
+        from holdfast.runtime.operate import copies
+
+        return act(lambda: copies.preview(self._store, copies.CopyFile(Path(file))), reason, actor, dry_run)
 
     # -- imported cursors ---------------------------------------------------------------------------------------------
 

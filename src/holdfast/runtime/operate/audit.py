@@ -5,7 +5,7 @@ chunk's from the entry that admitted it, a child's from where it was cut from it
 and compared with the store: payloads, outputs, places, totals, ranges, owners and words. Every key must lead to its
 item. A finding names the entry, the item or the chunk. Words that were removed are counted, not found.
 
-Every digest is compared by the formula of the format of the entry that it stands in.
+Every digest is compared by the formula of the format that its entry has.
 
 A batch that is running can be audited: a group that changes meanwhile is read again.
 """

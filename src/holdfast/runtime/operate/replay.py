@@ -528,7 +528,7 @@ def _standing_words(held: ReplayedChunk, told: ReplayedChunk) -> str:
         ("it is of the kind", str(held.kind), str(told.kind)),
         ("its leg, its first stage and its end are", str(held.window), str(told.window)),
         ("it was admitted by", f"entry {held.origin} of the batch", f"entry {told.origin} of the batch"),
-        ("its chain", "has ended" if held.is_ended else "goes on", "has ended" if told.is_ended else "goes on"),
+        ("its chain", "has ended" if held.is_ended else "continues", "has ended" if told.is_ended else "continues"),
     )
 
 

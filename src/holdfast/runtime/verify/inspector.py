@@ -115,14 +115,14 @@ class Findings:
 
 
 class RecordedDigest(NamedTuple):
-    """A digest in the journal, with the format of the entry it stands in: only that format's formula proves it."""
+    """A digest in the journal, with the format of its entry: only the formula of that format proves it."""
 
     format: int
     digest: bytes
 
     def proves(self, uid: bytes, output: Output, data: bytes) -> bool:
         """Return whether it is the digest of a stored output with these bytes. In format 2, the digest of an output in
-        a file is one of the evidence of the file: whoever read `data` has compared it with that."""
+        a file is one of the evidence of the file, with which the sink compared the bytes when it read them."""
         if self.format == 1:
             return commitments.first_format(output.salt, data) == self.digest
         return record.of_output(uid, output) == self.digest

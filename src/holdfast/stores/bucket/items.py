@@ -342,11 +342,22 @@ class Items:
         """Yield items of a chunk with their payloads."""
         places = dict(wanted)
         for group, ns in by_group(batch.groups, [n for n, _ in wanted]):
-            for n, key, first, parent in self.rows(group, ns):
-                salt, payload, raw_salt = self._newest(document, n, first)
-                yield StoredItem(n=ItemNo(n), key=key, place=places[n], payload=payload, salt=salt,
-                                 revision=document.newest(n), raw_salt=raw_salt,
-                                 parent=None if parent is None else ItemNo(parent))  # fmt: skip
+            for row in self.rows(group, ns):
+                yield _stored_item(
+                    row, places[row.n], document.newest(row.n), self._newest(document, row.n, row.payload)
+                )
+
+    def revisions(
+        self, batch: BatchDocument, document: ChunkDocument, n: int, place: ItemState
+    ) -> Iterator[StoredItem]:
+        """Yield an item of a chunk with each of its payloads, oldest first. Before format 3, one that came later replaced
+        the first."""
+        later = {each.number: each.ref for each in document.renewed.get(n, ())}
+        for group, ns in by_group(batch.groups, [n]):
+            for row in self.rows(group, ns):
+                found = {number: self.data(document.chunk, ref).renewed[n] for number, ref in later.items()}
+                for number, payload in ({0: row.payload} | found).items():
+                    yield _stored_item(row, place, number, payload)
 
     def _newest(self, document: ChunkDocument, n: int, first: Payload) -> Payload:
         """Return the newest revision of a payload; `first` is the one that was admitted."""
@@ -431,6 +442,12 @@ class Items:
             while self._cached > CACHE_BYTES and len(self._cache) > 1:
                 _, (gone, _) = self._cache.popitem(last=False)
                 self._cached -= gone
+
+
+def _stored_item(row: ItemRow, place: ItemState, revision: int, payload: Payload) -> StoredItem:
+    parent = None if row.parent is None else ItemNo(row.parent)
+    return StoredItem(n=ItemNo(row.n), key=row.key, place=place, payload=payload.data, salt=payload.salt,
+                      revision=revision, raw_salt=payload.raw_salt, parent=parent)  # fmt: skip
 
 
 def by_group(groups: Sequence[ItemGroup], ns: Sequence[int]) -> Iterator[tuple[ItemGroup, list[int]]]:

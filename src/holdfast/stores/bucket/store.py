@@ -582,6 +582,16 @@ class BucketStore:
         return found
 
     @patient
+    def revisions(self, batch: BatchId, n: ItemNo) -> list[StoredItem]:
+        held = self._batches.known(batch)
+        return [
+            item
+            for document in self._chunks.covering(held, n, n + 1)
+            for _, place in document.places_between(n, n + 1)
+            for item in self._items.revisions(held.document, document, n, place)
+        ]
+
+    @patient
     def known(self, batch: BatchId, items: Sequence[NewItem]) -> Known:
         return self._items.known(self._batches.known(batch), items)
 

@@ -53,7 +53,7 @@ from holdfast.core.model import (
     chain_of_batch,
 )
 from holdfast.core.settle import Guard
-from holdfast.stores.base import SetBack
+from holdfast.stores.base import CopiedItem, SetBack
 
 if TYPE_CHECKING:
     from holdfast.stores.sqlite.file import SqliteFile
@@ -255,12 +255,13 @@ def checkpoint_of(row: Any, base: int) -> Checkpoint:
     return Checkpoint(ItemNo(id_ - base), rows, cursor, content, at, salt)
 
 
+def row_of_checkpoint(base: int, at: Checkpoint, now: float) -> tuple[Any, ...]:
+    return base + at.n, at.rows, at.cursor, None if at.acc is None else at.salt + at.acc, now
+
+
 def rows_of_checkpoints(batch: BatchId, checkpoints: Sequence[Checkpoint], now: float) -> list[Any]:
     base = batch << ITEM_BITS
-    return [
-        (base + each.n, each.rows, each.cursor, None if each.acc is None else each.salt + each.acc, now)
-        for each in checkpoints
-    ]
+    return [row_of_checkpoint(base, each, now) for each in checkpoints]
 
 
 def output_of(row: Any, base: int) -> Output:
@@ -377,6 +378,48 @@ def insert_chunk(db: "SqliteFile", new: Chunk) -> None:
            int(new.progressed), c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds,
            new.seq, new.head, new.touched_at, new.kind.value, new.leg, new.first, new.end, new.origin)  # fmt: skip
     db.execute(SQL["insert_chunk"], row)
+
+
+def insert_copied_batch(db: "SqliteFile", batch: Batch) -> BatchId:
+    """Write a batch that comes from another store; return its number here."""
+    row = (batch.uid, batch.name, batch.pipeline, batch.definition, stage_count(batch.definition), batch.opened_at,
+           batch.head)  # fmt: skip
+    id_ = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
+    db.execute(SQL["link_batch"], (batch.seq, batch.head, id_))
+    db.execute(SQL["grow_batch"], (batch.admitted, batch.ingested_at, id_))
+    after = (batch.definition, stage_count(batch.definition), batch.course, batch.ends_at, batch.sealed_at,
+             batch.expected, batch.closed_at, batch.ingested_at, id_)  # fmt: skip
+    db.execute(SQL["amend_batch"], after)
+    return id_
+
+
+def insert_copied_chunks(db: "SqliteFile", batch: BatchId, chunks: Sequence[Chunk]) -> dict[ChunkId, ChunkId]:
+    """Write the chunks of such a batch; return their numbers here by those they had."""
+    first, _ = new_numbers(db, batch)
+    ids = {chunk.id: ChunkId(first + at) for at, chunk in enumerate(chunks)}
+    for chunk in chunks:
+        parent = None if chunk.parent is None else ids[chunk.parent]
+        insert_chunk(db, msgspec.structs.replace(chunk, id=ids[chunk.id], batch=batch, parent=parent))
+    return ids
+
+
+def insert_copied_items(db: "SqliteFile", batch: BatchId, some: Sequence[CopiedItem], chunks: Sequence[Chunk]) -> None:
+    """Write items of such a batch, with their revisions and outputs; a place only for those off the plain way."""
+    base = batch << ITEM_BITS
+    held = [chunk for chunk in chunks if not chunk.is_ended]
+    starts = [chunk.lo for chunk in held]
+    items, revisions, outputs, places = [], [], [], []
+    for rows, made in some:
+        first, window = rows[0], held[bisect_right(starts, rows[0].n) - 1]
+        items.append((base + first.n, first.key, first.salt + first.payload, first.raw_salt or None, first.parent))
+        revisions += [(base + r.n, r.revision, r.salt + r.payload, r.raw_salt or None) for r in rows[1:]]
+        outputs += [row_of_output(base, output, output.salt) for output in made]
+        last = max((output.stage for output in made), default=None)
+        if Window(window.first, window.end).reached(last) != first.place:
+            places.append((base + first.n, *place_row(first.place)))
+    for name, told in (("insert_items", items), ("insert_revisions", revisions), ("put_outputs", outputs),
+                       ("put_places", places)):  # fmt: skip
+        write_rows(db.cursor, SQL[name], told)
 
 
 def end_chunk(db: "SqliteFile", ended: Chunk) -> None:
@@ -530,7 +573,7 @@ def insert_keys(db: "SqliteFile", batch: BatchId, numbers: "array[int]", lo: int
 
 
 def insert_keys_one_by_one(
-    db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem], lo: int, index: KeyIndex
+    db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem | StoredItem], lo: int, index: KeyIndex
 ) -> None:
     """Index items that are known to be new, if some share their number with another key."""
     numbers = index.numbers(item.key for item in fresh)
@@ -574,7 +617,9 @@ def find_key(
     return None
 
 
-def _probe_in(db: "SqliteFile", batch: BatchId, item: NewItem, number: int, n: int, index: KeyIndex) -> None:
+def _probe_in(
+    db: "SqliteFile", batch: BatchId, item: NewItem | StoredItem, number: int, n: int, index: KeyIndex
+) -> None:
     """Index a key; if its number is taken by another key, probe for a free one."""
     for turn in count(1):
         db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))

@@ -8,7 +8,9 @@ before it begins.
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -44,7 +46,18 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import NOWHERE, Capabilities, Idle, SetBack, further, random_bytes, unwritten
+from holdfast.stores.base import (
+    NOWHERE,
+    BatchCopy,
+    Capabilities,
+    Idle,
+    SetBack,
+    check_installable,
+    further,
+    notes_in,
+    random_bytes,
+    unwritten,
+)
 from holdfast.stores.sqlite import rows
 from holdfast.stores.sqlite.file import SqliteFile
 from holdfast.stores.sqlite.rows import (
@@ -69,6 +82,7 @@ from holdfast.stores.sqlite.rows import (
     place_row,
     prepare,
     row_of_advance,
+    row_of_checkpoint,
     row_of_grant,
     row_of_output,
     row_of_start,
@@ -83,6 +97,7 @@ from holdfast.stores.sqlite.upgrade import INDEX_KEY
 SQL = load("statements.sql")
 GONE = "its row is missing, but chunks or entries that belong to it exist"
 MISCOUNTED = "the number of stages in its row differs from its definition"
+T = TypeVar("T")
 PAGE = 1000
 """Rows read together if only some of them are wanted."""
 
@@ -174,6 +189,29 @@ class SqliteStore:
 
     def _chunks_of(self, db: SqliteFile, batch: BatchId) -> list[Chunk]:
         return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch, -1))]
+
+    def install(self, copy: BatchCopy) -> Batch:
+        check_installable(self, copy)
+        faults.reach("open_batch.before")
+        with self._file.writing("open_batch") as db:
+            if self._batch(db, "batch_by_name", copy.batch.name) is not None:
+                raise Refused(f"{self.path} has a batch {copy.batch.name!r} since just now: nothing was changed")
+            batch = rows.insert_copied_batch(db, copy.batch)
+            ids = rows.insert_copied_chunks(db, batch, copy.chunks)
+            chains = {chunk.number: int(ids[chunk.id]) for chunk in copy.chunks} | {0: -int(batch)}
+            for some in _in_groups(copy.items()):
+                items: Sequence[NewItem | StoredItem] = [revisions[0] for revisions, _ in some]
+                lo = some[0].revisions[0].n
+                if not insert_keys(db, batch, self._index.numbers(item.key for item in items), lo):
+                    insert_keys_one_by_one(db, batch, items, lo, self._index)
+                rows.insert_copied_items(db, batch, some, copy.chunks)
+            reached = [(batch << ITEM_BITS, at) for at in copy.checkpoints()]
+            write_rows(db.cursor, SQL["put_checkpoints"], [row_of_checkpoint(base, at, at.at) for base, at in reached])
+            for entries in _in_groups(copy.entries()):
+                rows.insert_entries(db, [replace(entry, chain=chains[number]) for number, entry in entries])
+                for kind, body in notes_in(entries):
+                    db.execute(SQL["note_once"], (batch, self._mark(kind, body)))
+            return self._known_batch(db, batch)
 
     # -- the outbox ---------------------------------------------------------------------------------------------
 
@@ -609,6 +647,13 @@ class SqliteStore:
 def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
     """Return whether there is nothing to write: then even a sealed batch accepts the items."""
     return len(known) == len(items) and (not ended or batch.ingested_at is not None)
+
+
+def _in_groups(values: Iterable[T]) -> Iterator[list[T]]:
+    """Yield values in lists, so that memory stays flat."""
+    left = iter(values)
+    while some := list(islice(left, PAGE)):
+        yield some
 
 
 def _of_different_chunks(landing: Sequence[Landing]) -> Iterable[Sequence[Landing]]:

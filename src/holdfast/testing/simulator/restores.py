@@ -97,7 +97,7 @@ class RestoredWorld(World):
             yield self.chance() * LEASE / 2
             copy = copy_of(self.kept)
             yield self.chance() * 2 * LEASE
-            if not self.faulty:
+            if not self.goes_wrong(1.0):
                 return
             set_back(self.kept, copy)
             self.counts["restores"] += 1

@@ -24,7 +24,7 @@ from holdfast.core.course import stage_names
 from holdfast.core.model import Batch, Chunk, Entry, Output, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
 from holdfast.runtime import lookup
-from holdfast.runtime.operate.evidence import check
+from holdfast.runtime.operate.evidence import check, entries
 from holdfast.runtime.operate.target import whole_or_absent
 from holdfast.runtime.sinks.base import Evidence as FileEvidence
 from holdfast.stores.base import Store, each_entry, each_item, each_output
@@ -73,8 +73,8 @@ def write(
     with whole_or_absent(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         bundle, told = _Bundle(archive), _Told(redact)
         bundle.add_text("README.txt", README)
-        bundle.add_text("check.py", resources.files(__package__).joinpath("check.py").read_text("utf-8"))
-        entries = bundle.add_lines("journal.jsonl", _entries(store, batch, chunks), told.line)
+        bundle.add_text("check.py", script())
+        count = bundle.add_lines("journal.jsonl", _entries(store, batch, chunks), told.line)
         numbers = {int(chunk.id): chunk.number for chunk in chunks}
         bundle.add_lines("chunks.jsonl", chunks, lambda chunk: _chunk(chunk, numbers))
         lines = _ItemLines(batch, told, redact=redact)
@@ -86,9 +86,20 @@ def write(
             bundle.add_json("seal.json", told.seal)
         is_quiet = [(c.id, c.seq) for c in store.chunks(batch.id)] == [(c.id, c.seq) for c in chunks]
         head = bundle.close(batch, made_by, is_quiet=is_quiet, redacted=redact)
-    return EvidenceSummary(path=str(path), batch=batch.name, items=items, entries=entries,
+    return EvidenceSummary(path=str(path), batch=batch.name, items=items, entries=count,
                            is_sealed=told.seal is not None, is_quiet=is_quiet, head=head,
                            is_redacted=redact)  # fmt: skip
+
+
+def script() -> str:
+    """Return the check of an archive as one file that needs nothing but Python: `check.py`, with `entries.py` in place
+    of the statement that imports it."""
+    folder = resources.files(__package__)
+    whole, part = (folder.joinpath(name).read_text("utf-8") for name in ("check.py", "entries.py"))
+    before, _, rest = whole.partition(f"from {entries.__name__} import (\n")
+    _, _, after = rest.partition("\n)\n")
+    _, _, part = part.partition("from __future__ import annotations\n")
+    return f"{before}{part.lstrip()}{after}"
 
 
 class _Bundle:
@@ -167,12 +178,12 @@ class _Told:
     def line(self, stored: tuple[int, Entry]) -> dict[str, Any]:
         """Return an entry as it is stored, for the checks, and in readable form, for people."""
         number, entry = stored
-        header = check.header_of(entry.head)
+        header = entries.header_of(entry.head)
         texts = [] if header["format"] == 1 else self._texts(entry)
-        body = check.body_of(header, entry.body, check.frames_of(texts))
+        body = entries.body_of(header, entry.body, entries.frames_of(texts))
         line = {"chain": number, "seq": entry.seq, "head": _base64(entry.head), "body": _base64(entry.body),
                 "hash": entry.hash.hex(), "texts": texts}  # fmt: skip
-        bare, has_words = check.without_words(body) if header["format"] == 1 and self._redact else (body, False)
+        bare, has_words = entries.without_words(body) if header["format"] == 1 and self._redact else (body, False)
         if has_words:
             line |= {"body": None, "bare": _base64(msgspec.msgpack.encode(bare))}
         self._follow(number, header, bare)
@@ -286,7 +297,7 @@ def _chunk(chunk: Chunk, numbers: Mapping[int, int]) -> dict[str, Any]:
 def _json(value: Any, indent: int | None = None) -> str:
     separators = None if indent else (",", ":")
     return json.dumps(
-        value, sort_keys=True, ensure_ascii=False, separators=separators, indent=indent, default=check.plain
+        value, sort_keys=True, ensure_ascii=False, separators=separators, indent=indent, default=entries.plain
     )
 
 

@@ -3,15 +3,21 @@
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from holdfast.core import record
+from holdfast.core.model import Chunk
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.simulator import Failure, in_folders, search, simulate
 from holdfast.testing.simulator.world import MakeStore
 from tests.model.mutants import BY_SIMULATION
+from tests.model.mutants.recording import chains_end_early
 from tests.simulation.conftest import seeds_of_this_commit
 
 EVERYTHING = pytest.mark.promise(
@@ -81,6 +87,38 @@ def test_sqlite_tells_the_same_story_as_the_memory_store(first: int, place: Path
 def test_every_promise_holds_on_sqlite(part: int, place: Path, tally: Callable[..., None]) -> None:
     begin = seeds_of_this_commit() + part * PART
     count(search(range(begin, begin + PART), sqlite_below(place)), tally)
+
+
+@EVERYTHING
+@pytest.mark.parametrize("part", PARTS[:2])
+def test_every_promise_holds_where_chains_end_after_a_few_entries(part: int, tally: Callable[..., None]) -> None:
+    with counted_ends() as ends:
+        count(search(range(part * PART, (part + 1) * PART)), tally)
+    assert len(ends) > PART // 2
+    tally(chains_ended=len(ends))
+
+
+@EVERYTHING
+def test_every_promise_holds_on_sqlite_where_chains_end_after_a_few_entries(
+    place: Path, tally: Callable[..., None]
+) -> None:
+    with counted_ends() as ends:
+        count(search(range(150), sqlite_below(place)), tally)
+    assert len(ends) > 75
+    tally(chains_ended=len(ends))
+
+
+@contextmanager
+def counted_ends() -> Iterator[list[int]]:
+    """Chains end early, and the chunks of those that ended are counted."""
+    ends, roll_over = list[int](), record.roll_over
+
+    def counted(uid: bytes, chunk: Chunk, *args: Any, **named: Any) -> record.Rollover:
+        ends.append(chunk.number)
+        return roll_over(uid, chunk, *args, **named)
+
+    with chains_end_early(), mock.patch.object(record, "roll_over", counted):
+        yield ends
 
 
 def test_the_same_seed_is_the_same_world() -> None:

@@ -18,11 +18,12 @@ from tests.model.textual import (
     ingestion,
     lifecycle,
     messages,
+    recording,
     verification,
 )
 from tests.model.textual.mutant import TextualMutant
 
 __all__ = ["CHAPTERS", "MUTANTS", "TextualMutant"]
 
-CHAPTERS = (holds, desks, dispatch, verification, messages, following, ingestion, figures, lifecycle)
+CHAPTERS = (holds, desks, dispatch, verification, messages, following, ingestion, figures, lifecycle, recording)
 MUTANTS: dict[str, TextualMutant] = {mutant.name: mutant for chapter in CHAPTERS for mutant in chapter.MUTANTS}

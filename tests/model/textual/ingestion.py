@@ -17,8 +17,8 @@ MUTANTS = (
     TextualMutant(
         name="items_are_frozen_after_others_were_read",
         where=f"{INGESTER}:Ingester._take",
-        old="islice(items, count), salts",
-        new="list(islice(items, count)), salts",
+        old="islice(items, count), repeat",
+        new="list(islice(items, count)), repeat",
         file="tests/runtime/test_sources_in_trouble.py",
         test="test_a_source_may_use_one_dict_for_all_of_its_items[function]",
         notice="a source that yields one dict over and over gives its last item many times",

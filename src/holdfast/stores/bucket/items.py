@@ -350,8 +350,8 @@ class Items:
     def revisions(
         self, batch: BatchDocument, document: ChunkDocument, n: int, place: ItemState
     ) -> Iterator[StoredItem]:
-        """Yield an item of a chunk with each of its payloads, oldest first. Before format 3, one that came later replaced
-        the first."""
+        """Yield an item of a chunk with each of its payloads, oldest first. Before format 3, one that came later
+        replaced the first."""
         later = {each.number: each.ref for each in document.renewed.get(n, ())}
         for group, ns in by_group(batch.groups, [n]):
             for row in self.rows(group, ns):

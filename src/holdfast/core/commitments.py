@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Final
 
 from holdfast.core.canonical import key_text
-from holdfast.core.model import Output
+from holdfast.core.model import NewItem, Output
 
 SALT_BYTES: Final = 16
 DIGEST_BYTES: Final = 32
@@ -63,13 +63,30 @@ def file(uid: bytes, n: int, stage: int, epoch: int, salt: bytes, evidence: byte
 
 
 def outputs(uid: bytes, made: Sequence[Output], salts: Sequence[bytes]) -> list[bytes]:
-    """Return the commitments to many outputs."""
-    return [
-        _sha256(b"holdfast/output\0%b%b%b%b" % (salt, uid, _pack_output(o.n, o.stage, o.epoch), o.data)).digest()
-        if o.file is None and o.data is not None
-        else file(uid, o.n, o.stage, o.epoch, salt, o.file or b"")
-        for o, salt in zip(made, salts, strict=True)
-    ]
+    """Return the commitments to many outputs: the same as one by one, but quicker."""
+    found, stage, epoch, rest = list[bytes](), -1, -1, b""
+    for o, salt in zip(made, salts, strict=True):
+        if o.stage != stage or o.epoch != epoch:
+            stage, epoch = o.stage, o.epoch
+            rest = _pack_output(0, stage, epoch)[8:]
+        data = o.data
+        if o.file is not None or data is None:
+            found.append(file(uid, o.n, stage, epoch, salt, o.file or b""))
+        else:
+            place = o.n.to_bytes(8, "big")
+            found.append(_sha256(b"holdfast/output\0%b%b%b%b%b" % (salt, uid, place, rest, data)).digest())
+    return found
+
+
+def payloads(uid: bytes, items: Sequence[NewItem], salts: Sequence[bytes]) -> list[bytes]:
+    """Return the commitments to the payloads of many new items: the same as one by one, but quicker."""
+    found, uid = list[bytes](), uid + bytes(4)  # revision 0
+    for item, salt in zip(items, salts, strict=True):
+        key = item.key
+        name = key.encode() if type(key) is str else key_text(key).encode("utf-8", "surrogatepass")
+        size = len(name).to_bytes(2, "big")
+        found.append(_sha256(b"holdfast/payload\0%b%b%b%b%b" % (salt, uid, size, name, item.payload)).digest())
+    return found
 
 
 def accumulator(uid: bytes, n: int, rows: int, salt: bytes, acc: bytes) -> bytes:

@@ -340,22 +340,22 @@ def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Se
     )  # fmt: skip
 
 
-def cover(chunks: Sequence[Chunk], *, by_id: bool = False) -> bytes:
-    """Return one digest over the heads of all chains: it changes with every entry. `by_id`: chunks are named by their
-    numbers in the store, as in entries of format 1."""
+def cover(chunks: Sequence[Chunk]) -> bytes:
+    """Return one digest over the heads of all chains: it changes with every entry. Chunks of items that were admitted in
+    format 1 have no origin, and are named by their numbers in the store, as in the seals of that format."""
     found = hashlib.sha256()
-    named = {int(chunk.id) if by_id else chunk.number: chunk for chunk in chunks}
-    for number, chunk in sorted(named.items()):
+    for chunk in sorted(chunks, key=lambda chunk: chunk.number):
+        number = chunk.number if chunk.origin else int(chunk.id)
         found.update(number.to_bytes(8, "big") + chunk.seq.to_bytes(8, "big") + chunk.head)
     return found.digest()
 
 
-def basis(batch: Batch, chunks: Sequence[Chunk], *, by_id: bool = False) -> bytes:
+def basis(batch: Batch, chunks: Sequence[Chunk]) -> bytes:
     """Return one digest over everything that decides the end of a batch: its items and their states, their expected
-    number, its course and its end. Notes in its chain do not affect it. `by_id`: see `cover`."""
+    number, its course and its end. Notes in its chain do not affect it."""
     facts = [batch.admitted, batch.ingested_at is not None, batch.course.value, batch.ends_at, batch.expected,
              batch.closed_at is not None]  # fmt: skip
-    return hashlib.sha256(cover(chunks, by_id=by_id) + encode(facts)).digest()
+    return hashlib.sha256(cover(chunks) + encode(facts)).digest()
 
 
 def check_unchanged(batch: Batch, chunks: Sequence[Chunk], seen: bytes) -> None:

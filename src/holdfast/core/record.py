@@ -204,7 +204,7 @@ def of_items(
     if not fresh:
         return Admission(Ingested(lo=lo, hi=lo, ended=ended), [], [])
     salts = commitments.salts(draw, len(fresh))
-    digests = [commitments.payload(uid, x.key, 0, salt, x.payload) for x, salt in zip(fresh, salts, strict=True)]
+    digests = commitments.payloads(uid, fresh, salts)
     raws = [(n, x) for n, x in enumerate(fresh, start=lo) if x.raw is not None]
     raw_salts = dict(zip((n for n, _ in raws), commitments.salts(draw, len(raws)), strict=True))
     dead = [(n, x.place) for n, x in enumerate(fresh, start=lo) if x.place is not START]

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import Chunk, Commit, Receipt
+from holdfast.core import journal
+from holdfast.core.model import Commit, Entry, Receipt
 from holdfast.runtime.engine.leases import Sending
 from holdfast.stores.base import has_landed
 from holdfast.stores.memory import MemoryStore
@@ -19,8 +20,9 @@ Writing = Generator[float, None, list[Receipt]]
 @simulation
 def a_commit_is_taken_whatever_its_fence() -> Patch:
     def careless(commit_one: Any, store: MemoryStore, commit: Commit) -> Any:
-        current = store._chunks[commit.chunk].fence
-        return commit_one(store, commit if has_landed(store, commit) else replace(commit, fence=current))
+        now = store._chunks[commit.chunk]
+        mine = replace(commit, fence=now.fence, grant=now.grant)
+        return commit_one(store, commit if has_landed(store, commit) else mine)
 
     return committing(careless)
 
@@ -40,11 +42,11 @@ def a_commit_that_landed_is_not_remembered() -> Patch:
 
 @simulation
 def a_release_has_no_entry() -> Patch:
-    def silent(link: Any, store: MemoryStore, chunk: Chunk, kind: str, *rest: Any) -> None:
-        if kind != "released":
-            link(store, chunk, kind, *rest)
+    def silent(append: Any, store: MemoryStore, entry: Entry) -> None:
+        if journal.decode_header(entry.head).kind != "released":
+            append(store, entry)
 
-    return wrapped(MemoryStore, "_link_chunk", silent)
+    return wrapped(MemoryStore, "_append", silent)
 
 
 @simulation

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import msgspec
 
@@ -62,7 +61,7 @@ def a_process_takes_its_own_work_out_of_its_hands() -> Patch:
 def a_renewal_does_not_look_at_the_fence() -> Patch:
     def blind(renew: Any, store: MemoryStore, leases: Sequence[Lease], seconds: float) -> Any:
         chunks = [store._chunks[held.chunk] for held in leases]
-        current = [Lease(chunk=c.id, fence=c.fence, owner=c.owner or "", expires=0.0) for c in chunks]
+        current = [Lease(chunk=c.id, fence=c.fence, owner=c.owner or "", expires=0.0, grant=c.grant) for c in chunks]
         return renew(store, current, seconds)
 
     return wrapped(MemoryStore, "renew", blind)
@@ -197,8 +196,7 @@ def what_is_cut_off_a_chunk_forgets_its_kind() -> Patch:
 
 @conformance
 def a_claim_does_not_say_of_which_kind_it_is() -> Patch:
-    told: Any = lease.Grant.claim
-    return mock.patch.object(lease.Grant, "claim", property(lambda given: replace(told.fget(given), kind=Kind.ITEMS)))
+    return wrapped(lease.Grant, "claim", lambda claim, *args: replace(claim(*args), kind=Kind.ITEMS))
 
 
 @conformance

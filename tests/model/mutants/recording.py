@@ -152,9 +152,14 @@ def buried_items_are_told_with_their_stage() -> Patch:
 def words_stay_in_the_body() -> Patch:
     def kept(take_out: Any, part: Any, *place: Any) -> Any:
         said = list[bytes]()
-        sections._each_record(take_out(part, *place), lambda record: said.append(record.said) or record)
-        commitments_ = iter(said)
-        return sections._each_record(part, lambda record: replace(record, said=next(commitments_)))
+
+        def note(record: Any) -> Any:
+            said.append(record.said)
+            return record
+
+        sections._each_record(take_out(part, *place), note)
+        told = iter(said)
+        return sections._each_record(part, lambda record: replace(record, said=next(told)))
 
     return wrapped(sections, "_take_out", kept)
 

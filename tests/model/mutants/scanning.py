@@ -135,7 +135,9 @@ def a_reset_takes_the_old_accumulator_along() -> Patch:
 
 @simulation
 def a_checkpoint_of_a_stale_owner_is_accepted() -> Patch:
-    return _accepting(lambda chunk, commit: replace(commit, fence=chunk.fence, version=chunk.version))
+    return _accepting(
+        lambda chunk, commit: replace(commit, fence=chunk.fence, grant=chunk.grant, version=chunk.version)
+    )
 
 
 @simulation

@@ -1,5 +1,6 @@
-"""Edits of the record: what commitments cover, what the numbers of keys hide, and what an upgrade keeps. Whoever makes a
-commitment and whoever checks it call one function, so no store and no world sees that it covers less: these tests do."""
+"""Edits of the record: what commitments cover, what the numbers of keys hide, and what an upgrade keeps. Whoever makes
+a commitment and whoever checks it call one function: no store and no world sees that it covers less, but these tests
+do."""
 
 from tests.model.textual.mutant import TextualMutant
 

@@ -134,8 +134,6 @@ class _ToldBatch:
         self.admitted, self.is_read = 0, False
         self.way = journal.Steered(BatchMode.OPEN, "")
         self.seal: journal.Sealed | None = None
-        self.covers_ids = False
-        """True if the seal names chunks by their numbers in the store, as in format 1."""
 
     def follow(self, header: journal.Header, body: journal.Body) -> None:
         """Replay one entry."""
@@ -149,7 +147,7 @@ class _ToldBatch:
             case journal.Ingested():
                 self.admitted, self.is_read = body.hi, self.is_read or body.ended
             case journal.Sealed():
-                self.seal, self.covers_ids = body, header.format == 1
+                self.seal = body
             case journal.Reopened():
                 self.seal = None
             case _:
@@ -241,9 +239,7 @@ class _Auditor:
         for what, held, said in facts:
             if held != said:
                 total.find("batch", where, f"{what} {held}, but its journal says {said}")
-        if told.seal is None:
-            return
-        if told.seal.heads != course.cover(self._store.chunks(row.id), by_id=told.covers_ids):
+        if told.seal is not None and told.seal.heads != course.cover(self._store.chunks(row.id)):
             total.find("seal", where, "its chains do not end where they did when it was sealed")
 
     def _check_formatted(self, where: str, body: journal.Formatted, total: _AuditTally) -> None:
@@ -490,10 +486,13 @@ class _Auditor:
                 f"its output of {name!r} is of epoch {output.epoch}, but the journal's is of epoch {epoch}",
             )
             return
-        other = f"its output of {name!r} is not the one that was recorded"
-        later = [digest for digest in digests if digest.format != 1]
-        if not all(digest.proves(self._batch.uid, output, b"") for digest in later):
+        other, uid = f"its output of {name!r} is not the one that was recorded", self._batch.uid
+        of_content = [digest for digest in digests if digest.format == 1]
+        if not all(digest.format == 1 or digest.proves(uid, output, b"") for digest in digests):
             seen.find("output", where, other)
+            return
+        if output.file is None and not of_content:
+            seen.outputs += 1
             return
         if output.file is not None and not self._full:
             seen.files_unread += 1
@@ -507,7 +506,7 @@ class _Auditor:
         except (SinkError, OSError) as error:
             seen.find("output", where, f"its output of {name!r} cannot be read: {error}")
             return
-        if not all(digest.proves(self._batch.uid, output, data) for digest in digests):
+        if not all(digest.proves(uid, output, data) for digest in of_content):
             seen.find("output", where, other)
 
     def _name(self, stage: int) -> str:

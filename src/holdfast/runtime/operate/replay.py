@@ -396,8 +396,10 @@ class Projection:
     # -- comparing ----------------------------------------------------------------------------------------------
 
     def _proofs(self, n: ItemNo, stage: int, form: int, digest: bytes) -> list[RecordedDigest]:
-        restated = self._restated.get((n, stage))
-        return [RecordedDigest(form, digest), *([] if restated is None else [RecordedDigest(2, restated)])]
+        found = [RecordedDigest(form, digest)]
+        if self._restated and (n, stage) in self._restated:
+            found.append(RecordedDigest(2, self._restated[n, stage]))
+        return found
 
     def payload_digests(self, n: ItemNo) -> list[RecordedDigest]:
         """Return the recorded digests of the newest payload; mostly there is one."""

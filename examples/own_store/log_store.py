@@ -55,8 +55,11 @@ from holdfast.core.states import on_plain_way
 from holdfast.stores import faults, owners
 from holdfast.stores.base import (
     NOWHERE,
+    BatchCopy,
     Capabilities,
+    CopiedItem,
     Idle,
+    check_installable,
     chunk_of,
     each_checkpoint,
     each_item,
@@ -147,6 +150,35 @@ class LogStore:
     ) -> Batch:
         with self._turn("seal"):
             return self._amend(batch, course.to_seal(reconciliation, reason=reason, events=events), actor).batch
+
+    def install(self, copy: BatchCopy) -> Batch:
+        with self._turn("open_batch"):
+            check_installable(self, copy)
+            made, first = replace(copy.batch, id=BatchId(len(self._rows["batches"]) + 1)), len(self._rows["chunks"]) + 1
+            ids = {chunk.id: ChunkId(at) for at, chunk in enumerate(copy.chunks, start=first)}
+            chains = {chunk.number: int(ids[chunk.id]) for chunk in copy.chunks} | {0: chain_of_batch(made.id)}
+            self._put("batches", made.id, made)
+            for chunk in copy.chunks:
+                parent = None if chunk.parent is None else ids[chunk.parent]
+                self._put("chunks", ids[chunk.id], replace(chunk, id=ids[chunk.id], batch=made.id, parent=parent))
+            for item in copy.items():
+                self._install_item(made.id, item)
+            for at in copy.checkpoints():
+                self._put("checkpoints", (made.id, at.n), at)
+            for number, entry in copy.entries():
+                self._put("entries", (chains[number], entry.seq), replace(entry, chain=chains[number]))
+            return made
+
+    def _install_item(self, batch: BatchId, item: CopiedItem) -> None:
+        """Write an item with everything that belongs to it; a place only if it does not follow from the outputs."""
+        for row in item.revisions:
+            revision = Revision(row.key, row.payload, row.salt, row.raw_salt, row.parent)
+            self._put("items", (batch, row.n, row.revision), revision)
+        for output in item.outputs:
+            self._put("outputs", (batch, output.n, output.stage), output)
+        first = item.revisions[0]
+        if self._place(chunk_of(self, batch, first.n), first.n) != first.place:
+            self._put("places", (batch, first.n), first.place)
 
     def _amend(self, batch: BatchId, decide: Decide, actor: str) -> Amended:
         found = self._known(batch)
@@ -389,6 +421,16 @@ class LogStore:
                                             revision=self._revisions[batch, n], raw_salt=new.raw_salt,
                                             parent=self._rows["items"][batch, n, 0].parent))  # fmt: skip
             return found
+
+    def revisions(self, batch: BatchId, n: ItemNo) -> list[StoredItem]:
+        with self._turn():
+            rows = self._rows["items"]
+            return [
+                replace(item, revision=number, payload=each.payload, salt=each.salt, raw_salt=each.raw_salt)
+                for item in self.items(batch, lo=n, hi=n + 1)
+                for number in range(item.revision + 1)
+                for each in [rows[batch, n, number]]
+            ]
 
     def outputs(self, batch: BatchId, *, lo: int = 0, hi: int | None = None, stage: int | None = None,
                 limit: int = 1000) -> list[Output]:  # fmt: skip

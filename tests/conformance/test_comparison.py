@@ -30,12 +30,10 @@ def test_sqlite_answers_as_the_memory_store_does_in_long_stories() -> None:
 
 
 Bucket = comparison(
-    lambda place, clock, is_dead: BucketStore(MemoryBucket(), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1)
+    lambda place, clock, **given: BucketStore(MemoryBucket(), clock=clock, monotonic=clock, at_once=1, **given)
 )
 Directory = comparison(
-    lambda place, clock, is_dead: BucketStore(
-        LocalBucket(place), clock=clock, monotonic=clock, is_dead=is_dead, at_once=1
-    )
+    lambda place, clock, **given: BucketStore(LocalBucket(place), clock=clock, monotonic=clock, at_once=1, **given)
 )
 
 

@@ -179,12 +179,12 @@ def plain_batch(batch: Batch) -> Batch:
 
 def plain_chunk(chunk: Chunk) -> Chunk:
     """Without what only a running worker uses (lease, version, blame, reserve), times, and the parent; and without
-    the fence of a chunk that was never granted."""
-    fence = chunk.fence if chunk.seq else 0
+    the fence of a chunk that was never granted, and the grant of one that nobody holds."""
+    fence, grant = chunk.fence if chunk.seq else 0, chunk.grant if chunk.owner is not None else b""
     counts = msgspec.structs.replace(chunk.counts, seconds=round(float(chunk.counts.seconds), 4))
     return msgspec.structs.replace(
         chunk, version=0, expires=0.0, blame=0, progressed=True, reserved=0, touched_at=0.0, parent=None, fence=fence,
-        counts=counts,
+        grant=grant, counts=counts,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import journal
+from holdfast.core import journal, sections
 from holdfast.core.model import Batch, State, chain_of_batch
 from holdfast.runtime.operate import audit
 from holdfast.runtime.report import lifecycle
@@ -84,7 +84,7 @@ def look_at_items(store: SqliteStore, batch: Any) -> list[str]:
 
 def look_at_effects(folder: Path, entries: list[Any], runs: int) -> list[str]:
     """Each stage of an item is passed once; its handler was called for it, and at most once more for each crash."""
-    bodies = [journal.decode_body(entry.body) for entry in entries]
+    bodies = [sections.decode(entry) for entry in entries]
     passed: Counter[tuple[int, int]] = Counter()
     buried: Counter[tuple[int, int]] = Counter()
     for body in bodies:

@@ -146,7 +146,9 @@ class Life:
         with self.verb("sync_folders", sink=True):
             self.sink.sync_folders(staged)
         settled = settle(outcomes, stages=len(STAGES), policies=POLICIES, now=store.now())
-        holder = Holder(batch=batch.id, chunk=claim.lease.chunk, fence=claim.lease.fence, version=version, seconds=30.0)
+        held = claim.lease
+        holder = Holder(batch=batch.id, uid=claim.uid, chunk=held.chunk, number=claim.number, fence=held.fence,
+                        grant=held.grant, version=version, seconds=30.0)  # fmt: skip
         self.commits += 1
         name = f"{os.getpid()}-{self.commits}".encode().rjust(16, b"0")
         written = commit(holder, settled, commit_id=name, release=not settled.onward)
@@ -163,7 +165,7 @@ class Life:
     def handle(self, store: SqliteStore, batch: Batch, claim: Claim, item: Item) -> Outcome:
         place = Provenance(
             pipeline="life", batch="life", stage=STAGES[item.place.stage], n=item.n, epoch=item.place.epoch,
-            fence=claim.lease.fence, input_digest=canonical.digest(b"", item.input), key=int(item.key),
+            fence=claim.lease.fence, input_digest=canonical.digest(item.input), key=int(item.key),
         )  # fmt: skip
         has_file = item.place.stage == 1
         if has_file:
@@ -171,9 +173,7 @@ class Life:
                 found = self.sink.find(place)
             if found is not None:
                 output = self.sink.read(found)
-                return Done(
-                    item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend(item), found.encode(), True
-                )
+                return Done(item, output, 0.0, 0.0, spend(item), found.encode(), True)
         append(EFFECTS, key=item.key, stage=item.place.stage)
         if int(item.key) == MORTAL and not has_file and not was_redriven(store, batch):
             return Failed(item, False, "mortal", "not yet", 0.5, 0.0, 0.0, spend=spend(item))
@@ -182,7 +182,7 @@ class Life:
         if has_file:
             with self.verb("stage", sink=True):
                 file = self.sink.stage(place, output).encode()
-        return Done(item, output, canonical.digest(item.salt, output), 0.0, 0.0, spend(item), file)
+        return Done(item, output, 0.0, 0.0, spend(item), file)
 
     @contextmanager
     def log_written_back(self, store: SqliteStore, wanted: bool) -> Iterator[None]:
@@ -233,7 +233,7 @@ class Life:
         return ""
 
 
-COMPLETED = journal.encode_body(journal.Acted(reason="complete", note=canonical.encode({"stage": STAGES[0]})))
+COMPLETED = journal.Acted(reason="complete", note=canonical.encode({"stage": STAGES[0]}))
 
 
 def spend(item: Item) -> journal.Spend:

@@ -90,7 +90,7 @@ def live(opened: Callable[[Clock], SqliteStore]) -> None:
     operations.reset(store, world.batch, BY, "#1")
     operations.discard(store, world.batch, BY)
     note = journal.Acted(reason="complete", note=b"{}")
-    store.amend(world.id, to_note("stage_completed", journal.encode_body(note)), actor="test")
+    store.amend(world.id, to_note("stage_completed", note), actor="test")
     end(World(store, clock, batch=OTHER))
     store.close()
 
@@ -117,7 +117,7 @@ def end(world: World) -> None:
 
 
 def add(world: World, first: int, last: int, *, size: int = 10) -> None:
-    items = [ingest.admit(key, canonical.encode({"page": "x" * size}), bytes(16)) for key in range(first, last)]
+    items = [ingest.admit(key, canonical.encode({"page": "x" * size})) for key in range(first, last)]
     world.store.add_items(world.id, items, ended=last == KEYS, actor="test")
 
 

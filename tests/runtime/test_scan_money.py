@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 import holdfast as hf
-from holdfast.core import canonical, journal
+from holdfast.core import canonical, journal, sections
 from holdfast.core.journal import FLOAT32, pack
 from holdfast.runtime.acts import Actor
 from holdfast.runtime.operate import audit, evidence
@@ -260,9 +260,9 @@ def test_entries_of_checkpoints_without_money_are_as_they_were() -> None:
     once(scan)
     (batch,) = scan.pipeline.store.batches("rows")
     (chunk,) = scan.pipeline.store.chunks(batch.id)
-    bodies = [entry.body for entry in scan.pipeline.store.entries(chunk.id, after=0, limit=100)]
-    assert not any(b"spends" in body for body in bodies)
-    assert sum(isinstance(journal.decode_body(body), journal.Checkpointed) for body in bodies) == 2
+    entries = scan.pipeline.store.entries(chunk.id, after=0, limit=100)
+    assert not any(b"spends" in entry.body for entry in entries)
+    assert sum(isinstance(sections.decode(entry), journal.Checkpointed) for entry in entries) == 2
 
 
 # -- who a handler is ----------------------------------------------------------------------------------------------

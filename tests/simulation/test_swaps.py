@@ -12,6 +12,7 @@ from holdfast.core.errors import UsageError
 from holdfast.testing.simulator import Failure, on_a_bucket, search, simulate
 from tests.model.exhaustive import Counterexample, explore_swaps
 from tests.model.mutants import BY_EXPLORING, BY_SIMULATION, BY_SWAPPING, Mutant, catch
+from tests.model.mutants.recording import chains_end_early
 from tests.simulation.conftest import seeds_of_this_commit
 
 SWAPPED = pytest.mark.promise(
@@ -46,6 +47,12 @@ def test_every_promise_holds_on_a_bucket_in_worlds_that_no_other_commit_tried(
 ) -> None:
     begin = seeds_of_this_commit() + part * PART
     count(search(range(begin, begin + PART), on_a_bucket, store="cas"), tally)
+
+
+@SWAPPED
+def test_every_promise_holds_on_a_bucket_where_chains_end_after_a_few_entries(tally: Callable[..., None]) -> None:
+    with chains_end_early():
+        count(search(range(PART), on_a_bucket, store="cas"), tally)
 
 
 def test_the_same_seed_is_the_same_world_on_a_bucket() -> None:

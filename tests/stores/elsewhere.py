@@ -107,7 +107,7 @@ def open_each(folder: Path, barrier: Barrier, number: int) -> None:
 
 
 def new_item(key: object) -> NewItem:
-    return ingest.admit(key, canonical.encode({"page": key}), bytes(16))
+    return ingest.admit(key, canonical.encode({"page": key}))
 
 
 def name_itself(_path: Path) -> str:

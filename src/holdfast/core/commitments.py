@@ -30,6 +30,9 @@ INDEX_KEY_BYTES: Final = 32
 Draw = Callable[[int], bytes]
 """Returns that many random bytes: `os.urandom`, or a seeded generator in a simulation."""
 
+Mark = Callable[[str, bytes], bytes]
+"""Returns a keyed mark by which the same content is recognised: `KeyIndex.mark`."""
+
 _sha256 = hashlib.sha256
 _pack_key = Struct(">IH").pack
 _pack_output = Struct(">QHI").pack

@@ -341,8 +341,8 @@ def seal(chunks: Sequence[Chunk], reconciliation: bytes, reason: str = "") -> Se
 
 
 def cover(chunks: Sequence[Chunk]) -> bytes:
-    """Return one digest over the heads of all chains: it changes with every entry. Chunks of items that were admitted in
-    format 1 have no origin, and are named by their numbers in the store, as in the seals of that format."""
+    """Return one digest over the heads of all chains: it changes with every entry. Chunks of items that were admitted
+    in format 1 have no origin, and are named by their numbers in the store, as in the seals of that format."""
     found = hashlib.sha256()
     for chunk in sorted(chunks, key=lambda chunk: chunk.number):
         number = chunk.number if chunk.origin else int(chunk.id)

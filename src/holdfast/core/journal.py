@@ -199,6 +199,9 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     """The duration of an attempt that ends with this checkpoint because its run or tick ends; an attempt that reaches
     the end of its partition records its duration itself."""
+    mark: bytes = b""
+    """A keyed mark by which the store recognises the same accumulator: every commitment to it has another salt. Empty
+    in format 1, whose digests can be compared."""
     said: bytes = b""
 
 

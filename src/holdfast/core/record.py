@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core import commitments, sections
 from holdfast.core.acts import Effect
-from holdfast.core.commitments import Draw
+from holdfast.core.commitments import Draw, Mark
 from holdfast.core.journal import (
     Body,
     Carried,
@@ -76,8 +76,13 @@ class CommitRecord(NamedTuple):
     """With their salts."""
 
 
-def of_commit(commit: Commit, draw: Draw) -> CommitRecord:
-    """Return a commit with commitments to its outputs and accumulators."""
+def unmarked(_label: str, _content: bytes) -> bytes:
+    """Return no mark: for a store that cannot recognise the same content again."""
+    return b""
+
+
+def of_commit(commit: Commit, draw: Draw, mark: Mark = unmarked) -> CommitRecord:
+    """Return a commit with commitments to its outputs and accumulators; `mark` makes marks of accumulators."""
     body, uid = commit.body, commit.uid
     salts = commitments.salts(draw, len(commit.outputs))
     digests = commitments.outputs(uid, commit.outputs, salts)
@@ -89,7 +94,8 @@ def of_commit(commit: Commit, draw: Draw) -> CommitRecord:
     assert at == len(digests), f"commit {commit.id.hex()} has {len(digests)} outputs, but its entry names {at}"
     if commit.checkpoints:
         checkpoints = [_salted(each, draw) for each in commit.checkpoints]
-        positions = [_committed(told, uid, each) for told, each in zip(body.positions, checkpoints, strict=True)]
+        told = zip(body.positions, checkpoints, strict=True)
+        positions = [_committed(position, uid, each, mark) for position, each in told]
         body = replace(body, advanced=advanced, positions=positions)
     else:
         checkpoints = []
@@ -101,8 +107,9 @@ def _salted(checkpoint: Checkpoint, draw: Draw) -> Checkpoint:
     return checkpoint if checkpoint.acc is None else replace(checkpoint, salt=draw(commitments.SALT_BYTES))
 
 
-def _committed(position: Position, uid: bytes, at: Checkpoint) -> Position:
-    return replace(position, digest=of_accumulator(uid, at))
+def _committed(position: Position, uid: bytes, at: Checkpoint, mark: Mark) -> Position:
+    known = b"" if at.acc is None else mark("accumulator", b"%b%d:%b" % (uid, at.n, at.acc))
+    return replace(position, digest=of_accumulator(uid, at), mark=known)
 
 
 def of_accumulator(uid: bytes, at: Checkpoint) -> bytes:
@@ -112,9 +119,9 @@ def of_accumulator(uid: bytes, at: Checkpoint) -> bytes:
 
 def of_output(uid: bytes, output: Output) -> bytes:
     """Return the commitment to a stored output."""
-    if output.file is not None:
-        return commitments.file(uid, output.n, output.stage, output.epoch, output.salt, output.file)
-    return commitments.output(uid, output.n, output.stage, output.epoch, output.salt, output.data or b"")
+    if output.file is not None or output.data is None:
+        return commitments.file(uid, output.n, output.stage, output.epoch, output.salt, output.file or b"")
+    return commitments.output(uid, output.n, output.stage, output.epoch, output.salt, output.data)
 
 
 # -- acts -------------------------------------------------------------------------------------------------------------
@@ -141,8 +148,9 @@ class ActRecord(NamedTuple):
 
 
 def of_act(
-    effect: Effect, uid: bytes, chunk: Chunk, act_id: bytes, draw: Draw, revision_of: Callable[[ItemNo], int]
-) -> ActRecord:
+    effect: Effect, uid: bytes, chunk: Chunk, act_id: bytes, draw: Draw, revision_of: Callable[[ItemNo], int],
+    mark: Mark = unmarked,
+) -> ActRecord:  # fmt: skip
     """Return an act with commitments to the content it brings. `revision_of` returns the number of the newest revision
     of a stored payload."""
     outputs, checkpoints, revisions = list[Output](), list[Checkpoint](), list[Revision]()
@@ -154,7 +162,7 @@ def of_act(
             told["output_digest"] = of_output(uid, outputs[-1])
         if change.checkpoint is not None:
             checkpoints.append(_salted(change.checkpoint, draw))
-            told["position"] = _committed(position_of(change.checkpoint), uid, checkpoints[-1])
+            told["position"] = _committed(position_of(change.checkpoint), uid, checkpoints[-1], mark)
         if change.renewed is not None:
             revisions.append(_revision(change, change.renewed, revision_of(change.n) + 1, draw))
             told |= _revised(uid, revisions[-1])
@@ -254,10 +262,11 @@ class Rollover(NamedTuple):
 def roll_over(
     uid: bytes, chunk: Chunk, items: Sequence[StoredItem], outputs: Sequence[Output],
     checkpoints: Sequence[Checkpoint], *, id_: ChunkId, number: int, now: float, draw: Draw,
+    mark: Mark = unmarked,
 ) -> Rollover:  # fmt: skip
     """End the chain of a chunk: its items and totals go to a successor, whose first entry names the head of the chain
     before and everything it takes over."""
-    carried = _carried(uid, items, outputs, checkpoints)
+    carried = _carried(uid, items, outputs, checkpoints, mark)
     c = chunk.counts
     counts = [c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens]
     state = state_of(uid, chunk.number, carried, counts)
@@ -275,16 +284,22 @@ def roll_over(
 
 def state_of(uid: bytes, chain: int, items: Sequence[Carried], counts: Sequence[int]) -> bytes:
     """Return the digest of what a chain leaves to its successor. Cursors are left out: they are words, which may be
-    removed one day, and the successor commits to them itself."""
+    removed one day, and so are marks, which only their store can make. The successor has both itself."""
     bare = [
-        replace(each, position=replace(each.position, cursor=b"", said=b"")) if each.position is not None else each
+        replace(each, position=replace(each.position, cursor=b"", said=b"", mark=b""))
+        if each.position is not None
+        else each
         for each in items
     ]
     return commitments.state(uid, chain, encode_content([list(counts), bare]))
 
 
+def _position(uid: bytes, at: Checkpoint | None, mark: Mark) -> Position | None:
+    return None if at is None else _committed(position_of(at), uid, at, mark)
+
+
 def _carried(
-    uid: bytes, items: Sequence[StoredItem], outputs: Sequence[Output], checkpoints: Sequence[Checkpoint]
+    uid: bytes, items: Sequence[StoredItem], outputs: Sequence[Output], checkpoints: Sequence[Checkpoint], mark: Mark
 ) -> list[Carried]:
     reached: Mapping[int, Checkpoint] = {each.n: each for each in checkpoints}
     return [
@@ -292,7 +307,7 @@ def _carried(
             n=item.n, state=item.place.state, stage=item.place.stage, epoch=item.place.epoch, revision=item.revision,
             payload=commitments.payload(uid, item.key, item.revision, item.salt, item.payload),
             outputs=[(o.stage, o.epoch, of_output(uid, o)) for o in outputs if o.n == item.n],
-            position=_committed(position_of(reached[item.n]), uid, reached[item.n]) if item.n in reached else None,
+            position=_position(uid, reached.get(item.n), mark),
         )
         for item in items
     ]  # fmt: skip

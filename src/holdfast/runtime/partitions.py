@@ -48,7 +48,9 @@ class PastCheckpoint:
     entry: str
     reason: str = ""
     digest: bytes = b""
-    """The digest of the accumulator; empty if there is none."""
+    """The commitment to the accumulator; empty if there is none."""
+    mark: bytes = b""
+    """A mark by which the same accumulator is recognised."""
     is_end: bool = False
     """The partition was done with it."""
     spend: journal.Spend | None = None
@@ -119,24 +121,25 @@ def _of_chunk(store: Store, chunk: Chunk) -> Iterator[PastCheckpoint]:
 
 
 def _told(entry: JournalEntry) -> Iterator[PastCheckpoint]:
-    header, body = entry.header, entry.body
+    body = entry.body
     if isinstance(body, journal.Checkpointed):
         for position in body.positions:
             ended = any(group.finished and position.n in group.items for group in body.advanced)
             spend = next((said for _, said in body.spends if said.n == position.n), None)
-            yield _past(header, position, is_end=ended, spend=spend)
+            yield _past(entry, position, is_end=ended, spend=spend)
     elif isinstance(body, journal.Acted):
         for moved in body.items:
             if moved.position is not None:
-                yield _past(header, moved.position, body.reason)
+                yield _past(entry, moved.position, body.reason)
 
 
-def _past(header: journal.Header, position: journal.Position, reason: str = "", *, is_end: bool = False,
+def _past(entry: JournalEntry, position: journal.Position, reason: str = "", *, is_end: bool = False,
           spend: journal.Spend | None = None) -> PastCheckpoint:  # fmt: skip
+    header = entry.header
     return PastCheckpoint(at=header.at, n=position.n, rows=position.rows, cursor=position.cursor, kind=header.kind,
                 actor=header.actor, fence=header.fence, commit_id=header.commit_id.hex(),
-                entry=journal.name(header.chain, header.seq), reason=reason,
-                digest=position.digest, is_end=is_end, spend=spend)  # fmt: skip
+                entry=entry.name, reason=reason, digest=position.digest, mark=position.mark or position.digest,
+                is_end=is_end, spend=spend)  # fmt: skip
 
 
 def kind_by_number(chunks: Sequence[Chunk]) -> Callable[[int], Kind]:
@@ -358,7 +361,7 @@ Known = tuple[int, bytes, bytes]
 
 
 def _known(past: PastCheckpoint) -> Known:
-    return past.rows, past.cursor, past.digest
+    return past.rows, past.cursor, past.mark
 
 
 def _set_at(

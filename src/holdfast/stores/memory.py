@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core import acts, course, ingest, journal, lease, record, settle
 from holdfast.core.canonical import key_text
-from holdfast.core.commitments import GRANT_BYTES, UID_BYTES, Draw
+from holdfast.core.commitments import GRANT_BYTES, INDEX_KEY_BYTES, UID_BYTES, Draw, KeyIndex
 from holdfast.core.course import Barrier
 from holdfast.core.errors import Refused, UsageError
 from holdfast.core.model import (
@@ -85,6 +85,7 @@ class MemoryStore:
         self.url = "memory:"
         self.now = clock
         self._draw = draw
+        self._index = KeyIndex(draw(INDEX_KEY_BYTES))
         self._is_dead = is_dead
         self._lock = threading.RLock()
         self._batches: dict[BatchId, Batch] = {}
@@ -296,7 +297,7 @@ class MemoryStore:
             batch.uid, chunk, list(each_item(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
             list(each_output(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
             list(each_checkpoint(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
-            id_=id_, number=number, now=self.now(), draw=self._draw,
+            id_=id_, number=number, now=self.now(), draw=self._draw, mark=self._index.mark,
         )  # fmt: skip
         self._chunks |= {chunk.id: rolled.ended, id_: rolled.successor}
         self._append(rolled.last)
@@ -401,7 +402,7 @@ class MemoryStore:
         return found
 
     def _write(self, commit: Commit, advanced: Chunk) -> None:
-        before, written = self._chunks[commit.chunk], record.of_commit(commit, self._draw)
+        before, written = self._chunks[commit.chunk], record.of_commit(commit, self._draw, self._index.mark)
         made = [replace(output, salt=salt) for output, salt in zip(commit.outputs, written.salts, strict=True)]
         self._store(before.batch, made, commit.moves, written.checkpoints)
         self._tell(before.batch, commit.events)
@@ -430,7 +431,7 @@ class MemoryStore:
                 if not effect.changes:
                     continue
                 written = record.of_act(effect, batch.uid, chunk, act.id, self._draw,
-                                        lambda n: len(self._items[act.batch, n]) - 1)  # fmt: skip
+                                        lambda n: len(self._items[act.batch, n]) - 1, self._index.mark)  # fmt: skip
                 moves = [Move(c.n, c.place) for c in effect.changes]
                 self._store(act.batch, written.outputs, moves, written.checkpoints)
                 for new in written.revisions:

@@ -448,6 +448,13 @@ class _Auditor:
         uid = self._batch.uid
         return commitments.payload(uid, item.key, item.revision, item.salt, item.payload) == told.digest
 
+    def _compare_revisions(self, projection: Projection, item: StoredItem, where: str, seen: _AuditTally) -> None:
+        """Compare the payloads that later ones replaced: they stay in the store."""
+        told = projection.superseded_digests(item.n)
+        held = self._store.revisions(self._batch.id, item.n)[:-1] if told or item.revision else []
+        if len(held) != len(told) or not all(map(self._has_payload, told, held)):
+            seen.find("payload", where, "an earlier revision of its payload is not the one that was recorded")
+
     def _compare_item(
         self, projection: Projection, item: StoredItem, leads_to: int | None, outputs: list[Output], seen: _AuditTally
     ) -> None:
@@ -455,6 +462,7 @@ class _Auditor:
         where = f"item {item.n} ({item.key!r})"
         if not all(self._has_payload(told, item) for told in projection.payload_digests(item.n)):
             seen.find("payload", where, "its key or payload is not the one that was admitted")
+        self._compare_revisions(projection, item, where, seen)
         wrong = projection.origin_difference(item)
         if wrong is not None:
             seen.find("payload", where, wrong)

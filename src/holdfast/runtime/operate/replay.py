@@ -145,6 +145,8 @@ class Projection:
         self.parents = dict(body.parents)
         self._revisions: dict[int, int] = {}
         """Item -> the number of its newest revision, if that is not the first."""
+        self._superseded: dict[int, list[RecordedDigest]] = {}
+        """Item -> the digests of its earlier revisions, oldest first."""
         self._raws = set(body.raw_items or ())
         """Items whose newest payload has a commitment to the item as its source gave it."""
         self._totals: dict[int, Counts] = {}
@@ -296,15 +298,18 @@ class Projection:
         """Replay the next revision of a payload. In format 1 it replaced the one before, and the salt of all outputs
         with it."""
         at = self._at(moved.n)
+        if form != 1:
+            before = RecordedDigest(self._payload_forms[at], bytes(self._payload[_span(at)]))
+            self._superseded.setdefault(moved.n, []).append(before)
         self._payload[_span(at)], self._payload_forms[at] = moved.digest, form
         self._restated.pop((moved.n, PAYLOAD), None)
         if form == 1:
             for made in self._outputs.values():
                 made.made_in[at] = UNKNOWN if made.made_in[at] else 0
             return
-        before = self._revisions.get(moved.n, 0)
-        if moved.revision != before + 1:
-            raise Inconsistent(f"it gives item {moved.n} revision {moved.revision} after {before}")
+        number = self._revisions.get(moved.n, 0)
+        if moved.revision != number + 1:
+            raise Inconsistent(f"it gives item {moved.n} revision {moved.revision} after {number}")
         self._revisions[moved.n] = moved.revision
         (self._raws.add if moved.raw_digest else self._raws.discard)(moved.n)
 
@@ -405,6 +410,10 @@ class Projection:
         """Return the recorded digests of the newest payload; mostly there is one."""
         at = n - self.lo
         return self._proofs(n, PAYLOAD, self._payload_forms[at], bytes(self._payload[_span(at)]))
+
+    def superseded_digests(self, n: ItemNo) -> list[RecordedDigest]:
+        """Return the recorded digests of the payloads that later ones replaced, oldest first."""
+        return self._superseded.get(n, [])
 
     def output_digests(self, n: ItemNo, stage: int) -> tuple[int, list[RecordedDigest]] | None:
         """Return (epoch, digests) of the last output at a stage: None if the journal has none, epoch -1 if the digest

@@ -76,9 +76,7 @@ def announce(store: Store, batch: Batch, seen: OrphanCounts, *, actor: str) -> b
     note = {"groups": [[*group, seen.sizes[group]] for group in seen.new]}
     many = sum(seen.sizes.values())
     body = journal.Acted(reason=f"{many} items found without progress", note=canonical.encode(note))
-    return store.amend(
-        batch.id, to_note(KIND, body, once=True, events=tuple(_found_events(seen))), actor=actor
-    ).written
+    return store.amend(batch.id, to_note(KIND, body, once=True, events=tuple(_found_events(seen))), actor=actor).written
 
 
 def _told(store: Store, batch: Batch) -> Iterator[Group]:

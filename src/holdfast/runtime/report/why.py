@@ -401,6 +401,8 @@ class _StoryTeller:
         self._n = int(item.n)
         self._grant: StoryEvent | None = None
         """The current grant, which is only shown if something follows from it."""
+        self._where = ""
+        """The name of the entry that is being told."""
         self._is_pending = True
         self.spent = self.tokens = 0
         """Money in units and tokens of its attempts, and of its checkpoints if it is a partition."""
@@ -410,6 +412,7 @@ class _StoryTeller:
         yield from self._admission()
         for chunk in self._line:
             for entry in forward(self._store, chunk):
+                self._where = entry.name
                 yield from self._of(entry.header, entry.body)
                 if self._is_cut_off(chunk, entry.body):
                     break  # later entries of that chunk are about other items
@@ -436,6 +439,7 @@ class _StoryTeller:
                 self._is_pending = code is None
                 how = "could not be handled" if self._kind is Kind.ROWS else "refused at the boundary"
                 text = "admitted" if code is None else f"{how}: {code}; a dead letter from the start"
+                self._where = entry.name
                 yield self._event(entry.header, "admitted", text, **facts)
                 return
 
@@ -565,7 +569,7 @@ class _StoryTeller:
         return self._event(header, journal.LIFTED, text, actor=header.actor, reason=body.reason)
 
     def _event(self, header: journal.Header, what: str, text: str, **facts: Any) -> StoryEvent:
-        return StoryEvent(at=header.at, what=what, text=text, entry=journal.name(header.chain, header.seq), facts=facts)
+        return StoryEvent(at=header.at, what=what, text=text, entry=self._where, facts=facts)
 
     def _name(self, stage: int) -> str:
         return lookup.stage_title(self._names, stage)

@@ -58,7 +58,7 @@ class BatchDocuments:
             taken = next((number for number, known in root.document.names if known == name), None)
             if taken is not None:
                 return self.number(taken)
-            made = self._reserve(root.document.next, body, actor)
+            made = self.reserve(root.document.next, lambda number: self._opened(number, body, actor)).document.batch
             listed = [*root.document.names, (int(made.id), name)]
             key = root.document.index_key or self._draw(INDEX_KEY_BYTES)
             faults.reach("open_batch.written")
@@ -74,17 +74,22 @@ class BatchDocuments:
             return made
         raise self.crowded(name)
 
-    def _reserve(self, number: int, body: journal.Opened, actor: str) -> Batch:
-        """Create the batch under the first free number, skipping those left behind by a lost race or a crash."""
+    def _opened(self, number: BatchId, body: journal.Opened, actor: str) -> Batch:
+        """Return a new batch, whose first entry is written."""
+        batch = Batch(id=number, uid=self._draw(UID_BYTES), name=body.name, pipeline=body.pipeline,
+                      definition=body.definition, opened_at=self._clock(), admitted=0,
+                      head=journal.GENESIS)  # fmt: skip
+        entry = record.link_batch(batch, "opened", body, actor, batch.opened_at, self._draw)
+        self._chains.write(batch.id, 0, journal.GENESIS, entry)
+        return replace(batch, seq=entry.seq, head=entry.hash)
+
+    def reserve(self, number: int, make: Callable[[BatchId], Batch]) -> HeldDocument[BatchDocument]:
+        """Create a batch under the first free number, skipping those left behind by a lost race or a crash."""
         while number < BATCHES:
-            batch = Batch(id=BatchId(number), uid=self._draw(UID_BYTES), name=body.name, pipeline=body.pipeline,
-                          definition=body.definition, opened_at=self._clock(), admitted=0,
-                          head=journal.GENESIS)  # fmt: skip
-            entry = record.link_batch(batch, "opened", body, actor, batch.opened_at, self._draw)
-            batch = replace(batch, seq=entry.seq, head=entry.hash)
-            self._chains.write(batch.id, 0, journal.GENESIS, entry)
-            if self._documents.create(names.batch(batch.id), BatchDocument(batch=batch)) is not None:
-                return batch
+            batch = make(BatchId(number))
+            held = self._documents.create(names.batch(batch.id), BatchDocument(batch=batch))
+            if held is not None:
+                return held
             number += 1
         raise UsageError(
             f"{self._documents.bucket.url} has {BATCHES:,} batches, the most a store can hold: use another place"

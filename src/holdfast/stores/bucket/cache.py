@@ -135,7 +135,7 @@ class ChunkCache:
         if not is_near:
             self._look_at_all(batch)
         found: list[SeenChunk] = []
-        waiting = [group.chunk for group in groups][::-1]
+        waiting = list(dict.fromkeys(group.chunk for group in groups))[::-1]  # items of a copy may have several groups
         while waiting:
             seen = self._newest(batch, waiting.pop()) if is_near else self._one(batch, waiting.pop())
             found.append(seen)

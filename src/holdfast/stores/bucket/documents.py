@@ -46,6 +46,9 @@ uid and chunks a window of stages, content is stored in frames, and all revision
 REF = "Q"
 """A column of references to outputs, 0 for none."""
 SEQ_BITS = 32
+COPIED = 1 << 62
+"""A bit in references to content that came with a copy of its batch: instead of the number of an entry, they have that
+of a part of this content."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +77,7 @@ class Root(Document, frozen=True, kw_only=True):
 
 
 class ItemGroup(msgspec.Struct, frozen=True, array_like=True):
-    """Items that were admitted together, and their first chunk."""
+    """Items that were admitted together, and their first chunk. In a copy of a batch, they may be several groups."""
 
     lo: int
     hi: int
@@ -583,6 +586,11 @@ def _ref(chunk: Chunk) -> int:
 
 def _rows(moves: Iterable[Move]) -> dict[int, PlaceRow]:
     return {move.n: row_of(move.place) for move in moves}
+
+
+def copied_ref(number: int, part: int) -> int:
+    """Return the reference for a part of the content that a chunk had when its batch came from another store."""
+    return COPIED | number << SEQ_BITS | part
 
 
 def _reached(checkpoints: Iterable[Checkpoint], now: float, ref: int) -> dict[int, StoredReach]:

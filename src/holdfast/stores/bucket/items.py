@@ -42,6 +42,7 @@ from holdfast.stores.bucket import names
 from holdfast.stores.bucket.cache import ChunkCache
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument
 from holdfast.stores.bucket.documents import (
+    COPIED,
     PAYLOAD,
     SEQ_BITS,
     BatchDocument,
@@ -396,10 +397,15 @@ class Items:
     def write_data(self, batch: BatchId, number: int, name: EntryName, data: Data) -> None:
         self._documents.put(names.data(batch, number, name), encode_data(data))
 
+    def write_copied(self, batch: BatchId, number: int, part: int, data: Data) -> None:
+        self._documents.put(names.copied(batch, number, part), encode_data(data))
+
     def data(self, chunk: Chunk, ref: int, entry: str = "") -> Data:
         """Return the data of the commit at a reference in a chunk; if the name of its entry is given, the chain is not
         read."""
-        number, seq = ref >> SEQ_BITS, ref & ((1 << SEQ_BITS) - 1)
+        number, seq = (ref & ~COPIED) >> SEQ_BITS, ref & ((1 << SEQ_BITS) - 1)
+        if ref & COPIED:
+            return self._data_at(names.copied(chunk.batch, number, seq))
         return self._data_at(names.data(chunk.batch, number, entry if entry else self._entry(chunk, number, seq)))
 
     def _entry(self, chunk: Chunk, number: int, seq: int) -> EntryName:

@@ -6,6 +6,7 @@
     b/0000001/g/00000000000-3f….keys, .data      a group of items: keys, marks, sizes; payloads with their salts
     b/0000001/j/00000003/00000007-…-…-…          an entry, with its words: number, previous hash, its own hash, commit
     b/0000001/d/00000003/00000007-…-…-…          the outputs of the commit of that entry
+    b/0000001/d/00000003/copy-00000001           outputs of a chunk that came with a copy of its batch
 
 Names of entries contain both hashes, so that a listing alone shows which of them are in the chain: the remains of a
 lost race are not linked by anything.
@@ -81,6 +82,11 @@ def entries(batch: BatchId, number: int) -> str:
 
 def data(batch: BatchId, number: int, name: EntryName | str) -> str:
     return f"b/{batch:07}/d/{number:08}/{name}"
+
+
+def copied(batch: BatchId, number: int, part: int) -> str:
+    """Return the name of a part of the outputs that a chunk had when its batch came from another store."""
+    return f"b/{batch:07}/d/{number:08}/copy-{part:08}"
 
 
 def entry(seq: int, before: bytes, hash_: bytes, commit_id: bytes) -> EntryName:

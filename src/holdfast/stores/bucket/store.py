@@ -48,11 +48,22 @@ from holdfast.core.model import (
     StoredItem,
 )
 from holdfast.stores import faults, owners
-from holdfast.stores.base import NOWHERE, Capabilities, Idle, find_batch, lineage, random_bytes, unwritten
+from holdfast.stores.base import (
+    NOWHERE,
+    BatchCopy,
+    Capabilities,
+    Idle,
+    check_installable,
+    find_batch,
+    lineage,
+    random_bytes,
+    unwritten,
+)
 from holdfast.stores.bucket import documents, names
 from holdfast.stores.bucket.batches import TURNS, BatchDocuments
 from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StillUnknown, StoreIndex, open_root, patient
+from holdfast.stores.bucket.copies import Copies, check_fits
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data, ItemGroup, Root
 from holdfast.stores.bucket.items import Chains, Items, groups_of, together
 from holdfast.stores.buckets.base import Bucket
@@ -82,6 +93,7 @@ class BucketStore:
         self._chains = Chains(self._documents)
         self._items = Items(self._documents, self._chains, self._chunks, self._index)
         self._batches = BatchDocuments(self._documents, self._chains, clock, draw)
+        self._copies = Copies(self._documents, self._batches, self._chains, self._items, self._chunks, self._index)
 
     def _upgraded(self, document: ChunkDocument) -> ChunkDocument:
         return self._items.upgraded(document, lambda: self._batches.known(document.chunk.batch).document)
@@ -103,6 +115,14 @@ class BucketStore:
         if (found.pipeline, found.definition) == (pipeline, definition):
             return found
         return self._amend(found.id, course.to_redefine(pipeline, definition), actor).batch
+
+    def install(self, copy: BatchCopy) -> Batch:
+        """Write everything under a number that nobody else uses; the name in the root, which is last, puts it into
+        effect."""
+        check_installable(self, copy)
+        check_fits(copy, self.url)
+        faults.reach("open_batch.before")
+        return self._copies.install(copy, lambda: check_installable(self, copy))
 
     @patient
     def amend(self, batch: BatchId, decide: course.Decide, *, actor: str) -> course.Amended:

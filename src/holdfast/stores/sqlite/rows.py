@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.core import journal, record
 from holdfast.core.canonical import key_text
-from holdfast.core.commitments import SALT_BYTES, Draw, KeyIndex
+from holdfast.core.commitments import SALT_BYTES, Draw, KeyIndex, Mark
 from holdfast.core.course import stage_count
 from holdfast.core.journal import Encoded
 from holdfast.core.model import (
@@ -323,9 +323,9 @@ class Granted(NamedTuple):
     row: tuple[Any, ...]
 
 
-def prepare(commit: Commit, draw: Draw) -> Prepared:
+def prepare(commit: Commit, draw: Draw, mark: Mark = record.unmarked) -> Prepared:
     """Build everything that a commit writes."""
-    base, made = commit.batch << ITEM_BITS, record.of_commit(commit, draw)
+    base, made = commit.batch << ITEM_BITS, record.of_commit(commit, draw, mark)
     outputs = [row_of_output(base, o, salt) for o, salt in zip(commit.outputs, made.salts, strict=True)]
     places = [(base + m.n, *place_row(m.place)) for m in commit.moves]
     return Prepared(commit, made.encoded, outputs, places, made.checkpoints)

@@ -344,6 +344,7 @@ class SqliteStore:
         rolled = record.roll_over(
             batch.uid, chunk, items, [output_of(row, base) for row in outputs],
             [checkpoint_of(row, base) for row in reached], id_=id_, number=number, now=self.now(), draw=self._draw,
+            mark=self._index.mark,
         )  # fmt: skip
         rows.insert_entries(db, [rolled.last, rolled.first])
         rows.end_chunk(db, rolled.ended)
@@ -457,7 +458,7 @@ class SqliteStore:
             ]
 
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
-        prepared = [prepare(commit, self._draw) for commit in commits]
+        prepared = [prepare(commit, self._draw, self._index.mark) for commit in commits]
         faults.reach("commit.before")
         with self._file.writing("commit") as db:
             faults.reach("commit.begun")
@@ -523,7 +524,7 @@ class SqliteStore:
             return []
         base = act.batch << ITEM_BITS
         made = record.of_act(effect, batch.uid, chunk, act.id, self._draw,
-                             lambda n: rows.newest_revision(db, act.batch, n))  # fmt: skip
+                             lambda n: rows.newest_revision(db, act.batch, n), self._index.mark)  # fmt: skip
         write_rows(db.cursor, SQL["put_outputs"], [row_of_output(base, o, o.salt) for o in made.outputs])
         write_rows(db.cursor, SQL["put_places"], [(base + c.n, *place_row(c.place)) for c in effect.changes])
         write_rows(db.cursor, SQL["put_checkpoints"], rows_of_checkpoints(act.batch, made.checkpoints, now))

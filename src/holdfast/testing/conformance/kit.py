@@ -1,7 +1,8 @@
 """The tools of the suite's checks: a store, a clock, and short functions for the actions of workers."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from holdfast.core.model import (
     Batch,
     BatchId,
     Change,
+    Checkpoint,
     Chunk,
     ChunkId,
     Claim,
@@ -38,7 +40,16 @@ from holdfast.core.retry import Policy
 from holdfast.core.sections import decode
 from holdfast.core.settle import NOTHING, Holder, Reached, commit, settle, start
 from holdfast.core.states import Transition, move
-from holdfast.stores.base import Idle, Store, random_bytes
+from holdfast.stores.base import (
+    CopiedItem,
+    Idle,
+    Store,
+    each_checkpoint,
+    each_entry,
+    each_item,
+    each_output,
+    random_bytes,
+)
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.replay import Story, compare, replay
 
@@ -198,11 +209,53 @@ class Kit:
         chains = [store.entries(chain) for chain in (chain_of_batch(batch), *(chunk.id for chunk in chunks))]
         return store.batches(), chunks, store.items(batch), store.outputs(batch), store.checkpoints(batch), chains
 
+    def at(self, store: Store, batch: BatchId) -> "Kit":
+        """Return a kit for a batch of a store, with the same clock and the same counter of ids."""
+        other = copy(self)
+        other.store, other.batch = store, batch
+        return other
+
     def check(self) -> Story:
         """Check that every chain verifies, and that items and chunks agree with the journal."""
         story = replay(self.store, self.batch, POLICIES)
         compare(self.store, self.batch, story)
         return story
+
+
+class HeldCopy:
+    """A copy of a batch, read from any store and held in memory: for `Store.install`."""
+
+    def __init__(self, store: Store, batch: BatchId) -> None:
+        self.batch = next(each for each in store.batches() if each.id == batch)
+        self.chunks: Sequence[Chunk] = store.chunks(batch)
+        self._checkpoints = list(each_checkpoint(store, batch))
+        made = list(each_output(store, batch))
+        self._items = [
+            CopiedItem(store.revisions(batch, item.n), [output for output in made if output.n == item.n])
+            for item in each_item(store, batch)
+        ]
+        chains = [(0, chain_of_batch(batch)), *((chunk.number, int(chunk.id)) for chunk in self.chunks)]
+        self._entries = [(number, entry) for number, chain in chains for entry in each_entry(store, chain)]
+
+    def items(self) -> Iterator[CopiedItem]:
+        return iter(self._items)
+
+    def checkpoints(self) -> Iterator[Checkpoint]:
+        return iter(self._checkpoints)
+
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        return iter(self._entries)
+
+    def content(self) -> tuple[object, ...]:
+        """Return everything, without the numbers that another store gives to the batch and its chunks."""
+        numbers = {chunk.id: chunk.number for chunk in self.chunks}
+        chunks = [
+            replace(chunk, id=ChunkId(chunk.number), batch=BatchId(0),
+                    parent=None if chunk.parent is None else ChunkId(numbers[chunk.parent]))
+            for chunk in self.chunks
+        ]  # fmt: skip
+        entries = [(number, replace(entry, chain=number)) for number, entry in self._entries]
+        return replace(self.batch, id=BatchId(0)), chunks, self._items, self._checkpoints, entries
 
 
 # -- outcomes and changes -----------------------------------------------------------------------------------------

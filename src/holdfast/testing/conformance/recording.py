@@ -1,4 +1,5 @@
-"""The record: commitments, salts, words apart from entries, revisions, windows of stages, grants, chains that end."""
+"""The record: commitments, salts, words apart from entries, revisions, windows of stages, grants, chains that end,
+and copies of whole batches."""
 
 from collections import Counter
 from unittest import mock
@@ -6,8 +7,8 @@ from unittest import mock
 import msgspec
 import pytest
 
-from holdfast.core import commitments, journal, lease, record, sections
-from holdfast.core.errors import ChainBroken
+from holdfast.core import commitments, course, journal, lease, record, sections
+from holdfast.core.errors import ChainBroken, Refused
 from holdfast.core.journal import Ingested
 from holdfast.core.model import (
     Claim,
@@ -22,7 +23,20 @@ from holdfast.core.model import (
     TextFrame,
     chain_of_batch,
 )
-from holdfast.testing.conformance.kit import Kit, done, failed, new_item, proves, redrive, reset
+from holdfast.stores.base import Idle
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.conformance.kit import (
+    DEFINITION,
+    HeldCopy,
+    Kit,
+    done,
+    failed,
+    new_item,
+    proves,
+    redrive,
+    reset,
+    skipped,
+)
 
 LOST = [Receipt(landed=False, reason=CommitRefusal.LOST)]
 
@@ -326,3 +340,139 @@ def an_owner_from_before_the_end_of_a_chain_cannot_commit(kit: Kit) -> None:
     assert kit.store.renew([slow.lease], 60) == []
     assert kit.store.commit([kit.reach(claim, item, 20)])[0].landed
     kit.check()
+
+
+# -- copies of batches --------------------------------------------------------------------------------------------
+
+
+def _with_everything(kit: Kit) -> Kit:
+    """Return a batch in a memory store in which everything occurs that a copy has to take over."""
+    memory = MemoryStore(clock=kit.clock, is_dead=kit.dead.__contains__)
+    memory.open_batch("elsewhere", "pages", DEFINITION, actor="tester")
+    there = kit.at(memory, memory.open_batch("novel", "pages", DEFINITION, actor="tester").id)
+    _work_on_items(there)
+    _work_on_partitions(there)
+    memory.add_items(there.batch, [NewItem("a/1", b"1", parent=ItemNo(0))], origin=Origin(leg=1, first=1, end=2))
+    memory.amend(there.batch, NOTE, actor="ann")
+    there.check()
+    return there
+
+
+NOTE = course.to_note("told", journal.Acted(reason="so"), once=True)
+
+
+def _work_on_items(kit: Kit) -> None:
+    """Leave items that are done, skipped, dead with words, waiting, half-way, new and corrected twice, in chunks that
+    were cut off one another."""
+    raw = NewItem("b", b"2", raw=b'"2"')
+    kit.store.add_items(kit.batch, [new_item("a"), raw, *(new_item(key) for key in "cdefgh")], actor="ann")
+    kit.store.add_items(kit.batch, [new_item(None, b"refused")], actor="ann")
+    claim = kit.claim("ann", limit=6)
+    a, b, c, d, e, _ = kit.load(claim)
+    kit.land(claim, [done(a, usd=3), done(b), skipped(c), failed(d, transient=False), failed(e)])
+    kit.land(claim, [done(kit.load(claim)[0])], version=1, release=True)
+    kit.land(kit.claim("bob", limit=1, only=1), release=True)
+    for payload in (b"20", b"200"):
+        change = msgspec.structs.replace(reset(0, kit.place(0)), renewed=NewItem("a", payload, raw=b"r" + payload))
+        assert kit.act("renewed", change) == [0]
+    change = msgspec.structs.replace(reset(2, kit.place(2)), renewed=new_item("c", b"30"))
+    assert kit.act("renewed", change) == [2]
+
+
+def _work_on_partitions(kit: Kit) -> None:
+    """Leave a partition whose chain has ended, with a small accumulator, and one with a large one."""
+    for key, acc in (("feed", b"[1]"), ("large", b"[%b]" % (b"1" * 10_000))):
+        n = kit.admit(key, kind=Kind.PARTITIONS).lo
+        with mock.patch.object(lease, "CHAIN_ENTRIES", 3):
+            for turn in range(2):
+                claim = kit.claim("ann", only=n)
+                (item,) = kit.load(claim)
+                assert kit.store.commit([kit.reach(claim, item, 10 * (turn + 1), acc=acc)])[0].landed
+                assert kit.store.commit([kit.commit_of(claim, version=1, release=True)])[0].landed
+
+
+@proves("B7", "E12", "E13", "C8")
+def a_batch_of_another_store_is_installed_as_it_was(kit: Kit) -> None:
+    kit.admit(*"ab")
+    kit.finish(kit.claim())
+    mine, there = kit.everything(), _with_everything(kit)
+    copy = HeldCopy(there.store, there.batch)
+    made = kit.store.install(copy)
+    here = kit.at(kit.store, made.id)
+    assert made in kit.store.batches()
+    assert HeldCopy(kit.store, made.id).content() == copy.content()
+    assert (kit.store.batches("book"), *kit.everything()[1:]) == mine, "the batch that was there is unchanged"
+    here.check()
+    back = MemoryStore(clock=kit.clock)
+    again = back.install(HeldCopy(kit.store, made.id))
+    assert HeldCopy(back, again.id).content() == copy.content()
+
+
+@proves("A1", "C3", "E2")
+def work_continues_on_an_installed_batch(kit: Kit) -> None:
+    there = _with_everything(kit)
+    here = kit.at(kit.store, kit.store.install(HeldCopy(there.store, there.batch)).id)
+    fences = {chunk.number: chunk.fence for chunk in there.store.chunks(there.batch)}
+    kit.clock.advance(100)
+    known = kit.store.known(here.batch, [new_item("b", b"2"), new_item("a", b"200"), new_item("a", b"20")])
+    assert known == {0: (1, True), 1: (0, True), 2: (0, False)}, "payloads are compared with the newest revision"
+    while not isinstance(claim := kit.store.claim(here.want(limit=2)), Idle):
+        assert claim.lease.fence > fences.get(claim.number, 0)
+        assert {item.key: item.input for item in here.load(claim)}.get("a", b"200") in (b"200", b"200|0")
+        here.land(claim, [done(item) for item in here.load(claim)], release=True)
+    assert State.PENDING not in here.states()
+    (dead,) = (row for row in kit.store.items(here.batch, state=State.DEAD) if row.key == "d")
+    assert here.act("redriven", redrive(dead.n, dead.place)) == [dead.n]
+    here.check()
+    added = here.admit("a", "new")
+    assert (added.known, added.added) == (1, 1)
+    here.check()
+    assert HeldCopy(there.store, there.batch).batch.admitted == added.lo, "the source is unchanged"
+
+
+@proves("B7")
+def a_batch_is_installed_once_and_its_notes_are_known(kit: Kit) -> None:
+    there = _with_everything(kit)
+    copy = HeldCopy(there.store, there.batch)
+    here = kit.at(kit.store, kit.store.install(copy).id)
+    before = here.everything()
+    other = HeldCopy(there.store, there.batch)
+    other.batch = msgspec.structs.replace(other.batch, uid=bytes(16))
+    renamed = HeldCopy(there.store, there.batch)
+    renamed.batch = msgspec.structs.replace(renamed.batch, name="another")
+    for wrong in (copy, other, renamed):
+        with pytest.raises(Refused, match="nothing was changed"):
+            kit.store.install(wrong)
+    assert not kit.store.amend(here.batch, NOTE, actor="ann").written
+    assert here.everything() == before
+    later = course.to_note("told", journal.Acted(reason="so on"), once=True)
+    assert kit.store.amend(here.batch, later, actor="ann").written
+    here.check()
+
+
+@proves("C1")
+def a_batch_that_is_being_worked_on_is_not_installed(kit: Kit) -> None:
+    there = _with_everything(kit)
+    there.claim("ann", limit=1, only=7)
+    before = kit.everything()
+    with pytest.raises(Refused, match="being worked on"):
+        kit.store.install(HeldCopy(there.store, there.batch))
+    assert kit.everything() == before
+
+
+@proves("A6", "B7")
+def a_sealed_batch_is_installed_sealed(kit: Kit) -> None:
+    memory = MemoryStore(clock=kit.clock)
+    there = kit.at(memory, memory.open_batch("novel", "pages", DEFINITION, actor="tester").id)
+    there.admit(*"ab", ended=True)
+    there.finish(there.claim())
+    memory.seal(there.batch, actor="ann", reconciliation=b"{}")
+    made = kit.store.install(HeldCopy(memory, there.batch))
+    here = kit.at(kit.store, made.id)
+    assert made.sealed_at is not None
+    with pytest.raises(Refused, match="sealed"):
+        here.act("reset", reset(0, here.place(0)))
+    kit.store.amend(made.id, course.to_reopen("a mistake"), actor="ann")
+    assert here.act("reset", reset(0, here.place(0))) == [0]
+    here.finish(here.claim())
+    here.check()

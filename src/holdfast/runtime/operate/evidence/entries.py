@@ -157,7 +157,7 @@ def state_of(uid: bytes, chain: int, items: list[dict[str, Any]], counts: list[i
     bare = [dict(item) for item in items]
     for item in bare:
         if item.get("position") is not None:
-            item["position"] = {k: v for k, v in item["position"].items() if k not in ("cursor", "said")}
+            item["position"] = {k: v for k, v in item["position"].items() if k not in ("cursor", "said", "mark")}
     return hashlib.sha256(b"holdfast/state\0" + uid + struct.pack(">Q", chain) + pack([counts, bare])).digest()
 
 

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 SECTIONS = {
     "Pipelines": "Pipeline Stage Retry Budget Breaker Files",
     "Handlers": "Context Segment Skip Defer Transient Permanent Bad",
-    "Runs": "Report Result DeadLetter Figures StageFigures Statistics Plan Reconciliation Finding BatchState "
+    "Runs": "Report Result DeadLetter Envelope Figures StageFigures Statistics Plan Reconciliation Finding BatchState "
     "StopReason State",
     "Messages": "Processed lambda_handler",
     "Sources": "Csv JsonLines Parquet Folder File Malformed Table Query Objects Object Pages Reader Source Readable "

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core import acts, course, ingest, journal, lease, record, sections, settle
 from holdfast.core.canonical import key_text
-from holdfast.core.commitments import GRANT_BYTES, UID_BYTES, Draw
+from holdfast.core.commitments import GRANT_BYTES, INDEX_KEY_BYTES, UID_BYTES, Draw, KeyIndex, Mark
 from holdfast.core.course import Amended, Barrier, BatchFacts, Decide
 from holdfast.core.errors import Refused, StoreUnavailable, UsageError
 from holdfast.core.model import (
@@ -37,13 +37,13 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    ItemOrigin,
     ItemState,
     Key,
     Kind,
     Lease,
     Move,
     NewItem,
-    Origin,
     Output,
     Receipt,
     State,
@@ -71,6 +71,7 @@ from holdfast.stores.base import (
 )
 
 replace = msgspec.structs.replace
+INDEX_KEY = "index"
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -93,6 +94,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "entries": (tuple[int, int], Entry),
     "events": (int, StoredEvent),
     "receivers": (str, int),
+    "secrets": (str, bytes),
 }
 """The type of the key and of the row of every table. Outputs, checkpoints and revisions have their salts beside their
 content, and entries have their words (`Entry.texts`)."""
@@ -113,6 +115,9 @@ class LogStore:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         _sync_folder(Path(path).parent)
         self._forget()
+        with self._turn("open_batch"):
+            if INDEX_KEY not in self._rows["secrets"]:
+                self._put("secrets", INDEX_KEY, draw(INDEX_KEY_BYTES))
 
     def now(self) -> float:
         return self._clock()
@@ -207,7 +212,7 @@ class LogStore:
 
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
-        actor: str = "", origin: Origin = NOWHERE,
+        actor: str = "", origin: ItemOrigin = NOWHERE,
     ) -> Admitted:  # fmt: skip
         with self._turn("add_items"):
             found = self._known(batch)
@@ -219,7 +224,7 @@ class LogStore:
             return answer
 
     def _admit(
-        self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str, origin: Origin
+        self, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str, origin: ItemOrigin
     ) -> None:
         lo, now, (id_, number) = batch.admitted, self.now(), self._new_numbers(batch.id)
         body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
@@ -275,7 +280,7 @@ class LogStore:
             batch.uid, chunk, list(each_item(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
             list(each_output(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
             list(each_checkpoint(self, batch.id, lo=chunk.lo, hi=chunk.hi)),
-            id_=id_, number=number, now=now, draw=self._draw,
+            id_=id_, number=number, now=now, draw=self._draw, mark=self._mark(),
         )  # fmt: skip
         self._link(rolled.ended, rolled.last)
         self._link(rolled.successor, rolled.first)
@@ -348,7 +353,7 @@ class LogStore:
             return [each.receipt if each.lands else unwritten(each) for each in judged]
 
     def _land(self, commit: Commit, chunk: Chunk) -> None:
-        now, written = self.now(), record.of_commit(commit, self._draw)
+        now, written = self.now(), record.of_commit(commit, self._draw, self._mark())
         outputs = [replace(output, salt=salt) for output, salt in zip(commit.outputs, written.salts, strict=True)]
         self._write(chunk.batch, outputs, commit.moves, written.checkpoints)
         self._tell(chunk.batch, commit.events)
@@ -374,7 +379,8 @@ class LogStore:
 
     def _act_on(self, act: Act, chunk: Chunk, effect: acts.Effect) -> list[ItemNo]:
         now, changes, uid = self.now(), effect.changes, self._known(act.batch).uid
-        written = record.of_act(effect, uid, chunk, act.id, self._draw, lambda n: self._revisions[act.batch, n])
+        written = record.of_act(effect, uid, chunk, act.id, self._draw, lambda n: self._revisions[act.batch, n],
+                                self._mark())  # fmt: skip
         self._write(act.batch, written.outputs, [Move(each.n, each.place) for each in changes], written.checkpoints)
         for n, number, item, salt, raw_salt in written.revisions:
             self._put("items", (act.batch, n, number), Revision(item.key, item.payload, salt, raw_salt, item.parent))
@@ -458,6 +464,10 @@ class LogStore:
     def events(self, after: int = 0, *, limit: int = 1000) -> list[StoredEvent]:
         with self._turn():
             return list(self._rows["events"].values())[after : after + limit]
+
+    def _mark(self) -> Mark:
+        """Return the function that makes keyed marks, by which accumulators are recognised."""
+        return KeyIndex(self._rows["secrets"][INDEX_KEY]).mark
 
     # -- rows ---------------------------------------------------------------------------------------------------
 

@@ -135,6 +135,7 @@ def test_audit_verify_holds(world: World, holdfast: Command) -> None:
 @pytest.mark.promise("E12")
 def test_audit_verify_names_what_was_changed_and_ends_with_1(world: World, holdfast: Command) -> None:
     with world.store._file.writing("note") as db:  # type: ignore[attr-defined]
+        db.execute("DROP TRIGGER payloads_are_append_only")
         db.execute("UPDATE items SET payload = CAST('{}' AS BLOB) WHERE id = (SELECT max(id) FROM items)")
     answer = holdfast("audit", "verify")
     assert answer.code == 1

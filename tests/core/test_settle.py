@@ -28,7 +28,7 @@ def settled(*outcomes: Outcome, stages: int = STAGES, now: float = NOW) -> Settl
     return settle(outcomes, stages=stages, policies=POLICIES[:stages], now=now)
 
 
-def committed(written: record.CommitRecord) -> journal.Checkpointed:
+def committed(written: record.SaltedCommit) -> journal.Checkpointed:
     """The body of the entry of a commit, as it is stored."""
     entry = journal.link(bytes(32), journal.Chain(UID, 2, 7), seq=1, kind="checkpoint", at=NOW, actor="ann",
                          commit_id=written.commit.id, encoded=written.encoded)  # fmt: skip

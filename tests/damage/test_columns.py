@@ -18,7 +18,7 @@ from holdfast.core import lease
 from holdfast.core.course import to_note, to_steer, warning
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Acted
-from holdfast.core.model import BatchMode, Claim, ItemNo, Kind, NewItem, Origin
+from holdfast.core.model import BatchMode, Claim, ItemNo, ItemOrigin, Kind, NewItem
 from holdfast.core.register import UNPROVED, UNPROVED_ROWS, register
 from holdfast.runtime.operate import audit
 from holdfast.stores.sqlite import SqliteStore
@@ -34,7 +34,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("columns")
     kit = Kit(lambda folder, **given: SqliteStore(folder / "state.db", **given), place)
     kit.store.add_items(kit.batch, [NewItem("a", b"1", raw=b'"1"'), NewItem("b", b"2", parent=ItemNo(0))],
-                        origin=Origin(source="x", schema="y"))  # fmt: skip
+                        origin=ItemOrigin(source="x", schema="y"))  # fmt: skip
     kit.admit(*"cdefgh", None)
     for limit in (2, 3):
         claim = kit.claim("ann", limit)

@@ -13,6 +13,7 @@ from holdfast.core.model import Chunk, Commit, Receipt
 from holdfast.runtime.engine.worker import Worker
 from holdfast.stores.sqlite import SqliteStore, rows
 from holdfast.stores.sqlite import store as sqlite
+from holdfast.stores.sqlite.claims import Claims
 from holdfast.stores.sqlite.file import SqliteFile
 from holdfast.stores.sqlite.rows import Prepared
 from tests.faults import ending
@@ -128,7 +129,7 @@ def steal_from_the_living() -> None:
 
     def init(self: SqliteStore, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **kwargs)
-        self._is_dead = lambda owner: str(os.getpid()) not in owner.split("/")
+        self._claims = Claims(lambda owner: str(os.getpid()) not in owner.split("/"))
 
     SqliteStore.__init__ = init  # type: ignore[method-assign]
 

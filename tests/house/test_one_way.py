@@ -5,7 +5,10 @@ import ast
 from tests.house.source import Module, modules
 from tests.house.test_imports import called, tell
 
-RAW_BYTES = ("runtime/journal.py", "runtime/operate/audit.py", "runtime/operate/evidence/__init__.py")
+RAW_BYTES = (
+    *("runtime/journal.py", "runtime/operate/audit.py", "runtime/operate/evidence/__init__.py"),
+    "runtime/operate/copies.py",
+)
 """The journal reader, and who must see entries as they are stored."""
 
 

@@ -7,7 +7,7 @@ import apsw
 import msgspec
 
 from holdfast.core import journal
-from holdfast.core.register import UNPROVED, Data, register, text_fields
+from holdfast.core.register import UNPROVED, DataClass, register, text_fields
 from holdfast.stores.bucket import documents
 from holdfast.stores.sqlite import SqliteStore
 
@@ -72,5 +72,5 @@ def test_what_rests_on_no_proof_is_in_the_register_and_says_why() -> None:
 
 
 def test_what_can_be_looked_up_is_never_text() -> None:
-    assert register()["keys.number"] is Data.INDEX
-    assert register()["items.key"] is Data.TEXT
+    assert register()["keys.number"] is DataClass.INDEX
+    assert register()["items.key"] is DataClass.TEXT

@@ -14,7 +14,7 @@ ORDER = (
     *("stores.faults", "stores.owners", "stores.filesystem", "stores.seen_keys", "stores.base"),
     *("stores.memory", "stores.sqlite", "stores.buckets", "stores.bucket", "stores.open"),
     *("runtime.text", "runtime.lookup", "runtime.journal", "runtime.acts"),
-    *("runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.partitions", "runtime.events"),
+    *("runtime.event_loop", "runtime.sinks", "runtime.sources", "runtime.partitions", "runtime.events", "runtime.envelopes"),
     *("runtime.define", "runtime.verify", "runtime.report", "runtime.operate", "runtime.engine"),
     *("runtime.plan", "runtime.recover", "runtime.message", "runtime.pipeline"),
     *("runtime.scan", "runtime.functions", "runtime.importers", "runtime.handles"),

@@ -28,9 +28,9 @@ from holdfast.core.model import (
     Change,
     ClaimRequest,
     ItemNo,
+    ItemOrigin,
     Kind,
     NewItem,
-    Origin,
     Output,
     State,
     StoredItem,
@@ -331,7 +331,7 @@ def test_windows_parents_and_raw_forms_are_held_against_the_journal(clock: Clock
     world = World(store, clock)
     world.add("a")
     items = [NewItem(f"b{n}", b"{}", parent=ItemNo(0), raw=b"raw" if n else None) for n in range(2)]
-    store.add_items(world.id, items, origin=Origin(source="a", leg=1, first=1, end=2))
+    store.add_items(world.id, items, origin=ItemOrigin(source="a", leg=1, first=1, end=2))
     world.finish()
     assert audit.verify(store, world.batch).holds
     world.work(done) if store.chunks(world.id, pending=True) else None
@@ -499,7 +499,7 @@ def open_old(old: Path) -> SqliteStore:
     return SqliteStore(old, clock=Clock(2_000_000_000.0), is_dead=lambda owner: True)
 
 
-@pytest.mark.promise("E12", "H3")
+@pytest.mark.promise("E12", "E13")
 def test_an_older_store_holds_and_so_does_evidence_of_it(old: Path, tmp_path: Path) -> None:
     store = open_old(old)
     for batch in store.batches():
@@ -539,7 +539,7 @@ def said_in(store: Store, batch: Batch) -> tuple[set[str], set[str]]:
     return codes, words
 
 
-@pytest.mark.promise("E12", "H3")
+@pytest.mark.promise("E12", "E13")
 def test_an_older_batch_that_goes_on_in_format_2_holds(old: Path, tmp_path: Path) -> None:
     store = open_old(old)
     world = World.__new__(World)

@@ -248,7 +248,7 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag="claimed"):
     snapshots: list[Snapshot] = []
 
 
-class Tried(msgspec.Struct, frozen=True, omit_defaults=True, tag="tried"):
+class TriedItems(msgspec.Struct, frozen=True, omit_defaults=True, tag="tried"):
     """The part of a grant that belongs to one stage; readers get it as part of `Claimed`."""
 
     snapshots: list[Snapshot] = []
@@ -269,7 +269,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     position: Position | None = None
 
 
-class Ended(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
+class ChainEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
     """The chain of a chunk ends here: its items are in a successor from now on."""
 
     successor: int
@@ -304,7 +304,7 @@ class Opened(msgspec.Struct, frozen=True, omit_defaults=True, tag="opened"):
     definition: bytes
 
 
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+class RefusalReason(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why an item was refused, in words."""
 
     n: int
@@ -340,7 +340,7 @@ class Ingested(msgspec.Struct, frozen=True, omit_defaults=True, tag="ingested"):
     """Commitments to those items as their source gave them, 32 bytes each."""
     parents: list[tuple[int, int]] = []
     """(item, parent) of items that were made of another."""
-    refusals: list["Refusal"] = []
+    refusals: list["RefusalReason"] = []
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -422,8 +422,8 @@ class Formatted(msgspec.Struct, frozen=True, omit_defaults=True, tag="formatted"
 
 
 Body = (
-    Checkpointed | Claimed | Tried | Ended | Continued | Opened | Ingested | Acted | Steered | Sealed | Reopened
-    | Formatted
+    Checkpointed | Claimed | TriedItems | ChainEnded | Continued | Opened | Ingested | Acted | Steered | Sealed
+    | Reopened | Formatted
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -227,7 +227,7 @@ class NewItem(msgspec.Struct, frozen=True, gc=False):
     """The item that it was made of, if any."""
 
 
-class Origin(Value, frozen=True, kw_only=True):
+class ItemOrigin(Value, frozen=True, kw_only=True):
     """Where items that are admitted together come from."""
 
     source: str = ""

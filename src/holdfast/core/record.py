@@ -17,12 +17,12 @@ from holdfast.core.journal import (
     Body,
     Carried,
     Chain,
+    ChainEnded,
     Continued,
     Encoded,
-    Ended,
     Ingested,
     Position,
-    Refusal,
+    RefusalReason,
     encode_content,
     link,
     numbers,
@@ -38,9 +38,9 @@ from holdfast.core.model import (
     Counts,
     Entry,
     ItemNo,
+    ItemOrigin,
     Kind,
     NewItem,
-    Origin,
     Output,
     StoredItem,
     chain_of_batch,
@@ -65,7 +65,7 @@ def link_chunk(
                 fence=fence, grant=grant, commit_id=commit_id, encoded=encoded)  # fmt: skip
 
 
-class CommitRecord(NamedTuple):
+class SaltedCommit(NamedTuple):
     """A commit as it is written."""
 
     commit: Commit
@@ -81,7 +81,7 @@ def unmarked(_label: str, _content: bytes) -> bytes:
     return b""
 
 
-def of_commit(commit: Commit, draw: Draw, mark: Mark = unmarked) -> CommitRecord:
+def of_commit(commit: Commit, draw: Draw, mark: Mark = unmarked) -> SaltedCommit:
     """Return a commit with commitments to its outputs and accumulators; `mark` makes marks of accumulators."""
     body, uid = commit.body, commit.uid
     salts = commitments.salts(draw, len(commit.outputs))
@@ -100,7 +100,7 @@ def of_commit(commit: Commit, draw: Draw, mark: Mark = unmarked) -> CommitRecord
     else:
         checkpoints = []
         body = replace(body, advanced=advanced) if advanced else body
-    return CommitRecord(commit, sections.encode(body, uid, commit.number, commit.id, draw), salts, checkpoints)
+    return SaltedCommit(commit, sections.encode(body, uid, commit.number, commit.id, draw), salts, checkpoints)
 
 
 def _salted(checkpoint: Checkpoint, draw: Draw) -> Checkpoint:
@@ -138,7 +138,7 @@ class Revision(NamedTuple):
     """Empty if validation did not change the item."""
 
 
-class ActRecord(NamedTuple):
+class SaltedAct(NamedTuple):
     """An act on one chunk as it is written."""
 
     encoded: Encoded
@@ -150,7 +150,7 @@ class ActRecord(NamedTuple):
 def of_act(
     effect: Effect, uid: bytes, chunk: Chunk, act_id: bytes, draw: Draw, revision_of: Callable[[ItemNo], int],
     mark: Mark = unmarked,
-) -> ActRecord:  # fmt: skip
+) -> SaltedAct:  # fmt: skip
     """Return an act with commitments to the content it brings. `revision_of` returns the number of the newest revision
     of a stored payload."""
     outputs, checkpoints, revisions = list[Output](), list[Checkpoint](), list[Revision]()
@@ -171,7 +171,7 @@ def of_act(
     body = effect.body
     if moved:
         body = replace(body, items=[replace(each, **moved.get(each.n, {})) for each in body.items])
-    return ActRecord(sections.encode(body, uid, chunk.number, act_id, draw), outputs, checkpoints, revisions)
+    return SaltedAct(sections.encode(body, uid, chunk.number, act_id, draw), outputs, checkpoints, revisions)
 
 
 def position_of(at: Checkpoint) -> Position:
@@ -203,7 +203,7 @@ class Admission(NamedTuple):
 
 
 def of_items(
-    batch: Batch, fresh: Sequence[NewItem], *, number: int, kind: Kind, ended: bool, origin: Origin, end: int,
+    batch: Batch, fresh: Sequence[NewItem], *, number: int, kind: Kind, ended: bool, origin: ItemOrigin, end: int,
     draw: Draw,
 ) -> Admission:  # fmt: skip
     """Return the entry that admits a group, with commitments to its items; `number` is that of their chunk, `end` the
@@ -223,7 +223,7 @@ def of_items(
         chunk=number,
         ended=ended,
         invalid=[(n, place.code) for n, place in dead],
-        refusals=[Refusal(n, place.reason) for n, place in dead],
+        refusals=[RefusalReason(n, place.reason) for n, place in dead],
         kind=kind,
         leg=origin.leg,
         first=origin.first,
@@ -270,7 +270,7 @@ def roll_over(
     c = chunk.counts
     counts = [c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens]
     state = state_of(uid, chunk.number, carried, counts)
-    ending = sections.encode(Ended(number, state), uid, chunk.number, b"", draw)
+    ending = sections.encode(ChainEnded(number, state), uid, chunk.number, b"", draw)
     last = link_chunk(uid, chunk, "ended", ending, "", now, fence=chunk.fence)
     successor = replace(chunk, id=id_, number=number, parent=chunk.id, seq=0, head=last.hash)
     body = Continued(predecessor=chunk.number, seq=last.seq, head=last.hash, state=state, lo=chunk.lo, hi=chunk.hi,

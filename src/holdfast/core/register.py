@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 
 
-class Data(StrEnum):
+class DataClass(StrEnum):
     """The class of a field."""
 
     STRUCTURE = "structure"
@@ -20,101 +20,105 @@ class Data(StrEnum):
     INDEX = "index"
 
 
-_JOURNAL: Mapping[str, Mapping[Data, str]] = {
+_S, _T, _I = DataClass
+_JOURNAL: Mapping[str, Mapping[DataClass, str]] = {
     "journal.Header": {
-        Data.STRUCTURE: "format uid chain seq kind at actor fence grant commit_id sections batch",
+        _S: "format uid chain seq kind at actor fence grant commit_id sections batch",
     },
-    "journal.Numbers": {Data.STRUCTURE: "lo hi picks"},
-    "journal.Spend": {Data.STRUCTURE: "n usd tokens model said", Data.TEXT: "usage metrics"},
+    "journal.Numbers": {_S: "lo hi picks"},
+    "journal.Spend": {_S: "n usd tokens model said", _T: "usage metrics"},
     "journal.Advanced": {
-        Data.STRUCTURE: "stage items digests queued seconds attempts epochs finished adopted",
+        _S: "stage items digests queued seconds attempts epochs finished adopted",
     },
     "journal.Attempted": {
-        Data.STRUCTURE: "n stage attempt epoch outcome code due deadline queued seconds to_stage deferred used excused "
-        "wait said",
-        Data.TEXT: "message trace",
+        _S: "n stage attempt epoch outcome code due deadline queued seconds to_stage deferred used excused wait said",
+        _T: "message trace",
     },
-    "journal.Position": {Data.STRUCTURE: "n rows digest seconds said", Data.TEXT: "cursor", Data.INDEX: "mark"},
-    "journal.Checkpointed": {Data.STRUCTURE: "advanced attempts spends positions released due made_by"},
-    "journal.Snapshot": {Data.STRUCTURE: "n stage epoch attempt code since used"},
-    "journal.Claimed": {Data.STRUCTURE: "lo hi expires blame child taken_from snapshots"},
-    "journal.Tried": {Data.STRUCTURE: "snapshots"},
-    "journal.Carried": {Data.STRUCTURE: "n state stage epoch payload revision outputs position"},
-    "journal.Ended": {Data.STRUCTURE: "successor state"},
-    "journal.Continued": {Data.STRUCTURE: "predecessor seq head state lo hi counts seconds items"},
-    "journal.Opened": {Data.STRUCTURE: "name pipeline definition"},
-    "journal.Refusal": {Data.STRUCTURE: "n said", Data.TEXT: "reason"},
+    "journal.Position": {
+        _S: "n rows digest seconds said",
+        _T: "cursor",
+        _I: "mark",
+    },
+    "journal.Checkpointed": {_S: "advanced attempts spends positions released due made_by"},
+    "journal.Snapshot": {_S: "n stage epoch attempt code since used"},
+    "journal.Claimed": {_S: "lo hi expires blame child taken_from snapshots"},
+    "journal.TriedItems": {_S: "snapshots"},
+    "journal.Carried": {_S: "n state stage epoch payload revision outputs position"},
+    "journal.ChainEnded": {_S: "successor state"},
+    "journal.Continued": {_S: "predecessor seq head state lo hi counts seconds items"},
+    "journal.Opened": {_S: "name pipeline definition"},
+    "journal.RefusalReason": {_S: "n said", _T: "reason"},
     "journal.Ingested": {
-        Data.STRUCTURE: "lo hi digests invalid chunk ended cursor kind leg first end source schema raw_items raws "
-        "parents refusals",
+        _S: "lo hi digests invalid chunk ended cursor kind leg first end source schema raw_items raws parents refusals",
     },
     "journal.Moved": {
-        Data.STRUCTURE: "n before after stage_before stage_after epoch digest output_digest position revision "
-        "raw_digest",
+        _S: "n before after stage_before stage_after epoch digest output_digest position revision raw_digest",
     },
-    "journal.Acted": {Data.STRUCTURE: "items seized said", Data.TEXT: "reason note"},
-    "journal.Steered": {Data.STRUCTURE: "course ends_at expected closed said", Data.TEXT: "reason"},
+    "journal.Acted": {_S: "items seized said", _T: "reason note"},
+    "journal.Steered": {_S: "course ends_at expected closed said", _T: "reason"},
     "journal.Sealed": {
-        Data.STRUCTURE: "chunks heads expected done skipped dead cancelled said",
-        Data.TEXT: "reconciliation reason",
+        _S: "chunks heads expected done skipped dead cancelled said",
+        _T: "reconciliation reason",
     },
-    "journal.Reopened": {Data.STRUCTURE: "said", Data.TEXT: "reason"},
-    "journal.Formatted": {Data.STRUCTURE: "batch chunks"},
+    "journal.Reopened": {_S: "said", _T: "reason"},
+    "journal.Formatted": {_S: "batch chunks"},
 }
 
 
-_TABLES: Mapping[str, Mapping[Data, str]] = {
-    "meta": {Data.STRUCTURE: "name value"},
+_TABLES: Mapping[str, Mapping[DataClass, str]] = {
+    "meta": {_S: "name value"},
     "batches": {
-        Data.STRUCTURE: "id uid name pipeline definition stages opened_at admitted ingested_at sealed_at seq head "
+        _S: "id uid name pipeline definition stages opened_at admitted ingested_at sealed_at seq head "
         "course ends_at expected closed_at",
     },
     "chunks": {
-        Data.STRUCTURE: "id batch number lo hi parent fence grant_id version owner expires due blame progressed "
+        _S: "id batch number lo hi parent fence grant_id version owner expires due blame progressed "
         "reserved done skipped dead cancelled attempts spent tokens seconds seq head touched_at kind leg first end "
         "origin",
     },
-    "items": {Data.STRUCTURE: "id parent", Data.TEXT: "key payload raw"},
-    "revisions": {Data.STRUCTURE: "id revision", Data.TEXT: "payload raw"},
-    "keys": {Data.STRUCTURE: "batch n", Data.INDEX: "number"},
+    "items": {_S: "id parent", _T: "key payload raw"},
+    "revisions": {_S: "id revision", _T: "payload raw"},
+    "keys": {_S: "batch n", _I: "number"},
     "places": {
-        Data.STRUCTURE: "id stage state epoch attempt due used wait spent rewinds requeues deferred code",
-        Data.TEXT: "reason",
+        _S: "id stage state epoch attempt due used wait spent rewinds requeues deferred code",
+        _T: "reason",
     },
-    "outputs": {Data.STRUCTURE: "id epoch", Data.TEXT: "data file"},
-    "checkpoints": {Data.STRUCTURE: "id row_count at", Data.TEXT: "cursor acc"},
-    "journal": {Data.STRUCTURE: "chain seq head body hash"},
-    "texts": {Data.STRUCTURE: "chain seq at n boundary", Data.TEXT: "frame"},
-    "noted": {Data.STRUCTURE: "batch", Data.INDEX: "mark"},
-    "events": {Data.STRUCTURE: "id batch at kind n", Data.TEXT: "body"},
-    "receivers": {Data.STRUCTURE: "name up_to"},
+    "outputs": {_S: "id epoch", _T: "data file"},
+    "checkpoints": {_S: "id row_count at", _T: "cursor acc"},
+    "journal": {_S: "chain seq head body hash"},
+    "texts": {_S: "chain seq at n boundary", _T: "frame"},
+    "noted": {_S: "batch", _I: "mark"},
+    "events": {_S: "id batch at kind n", _T: "body"},
+    "receivers": {_S: "name up_to"},
 }
 """The tables of a SQLite store."""
 
-_DOCUMENTS: Mapping[str, Mapping[Data, str]] = {
-    "documents.Document": {Data.STRUCTURE: "holdfast format revision write epoch"},
-    "documents.Root": {Data.STRUCTURE: "url next names index_key"},
-    "documents.ItemGroup": {Data.STRUCTURE: "lo hi chunk name"},
-    "documents.BatchDocument": {Data.STRUCTURE: "batch groups seal renewed", Data.INDEX: "noted"},
+_DOCUMENTS: Mapping[str, Mapping[DataClass, str]] = {
+    "documents.Document": {_S: "holdfast format revision write epoch"},
+    "documents.Root": {_S: "url next names index_key"},
+    "documents.ItemGroup": {_S: "lo hi chunk name"},
+    "documents.BatchDocument": {_S: "batch groups seal renewed", _I: "noted"},
     "documents.PlaceRow": {
-        Data.STRUCTURE: "stage state epoch attempt due since spent rewinds requeues deferred code used wait",
-        Data.TEXT: "reason",
+        _S: "stage state epoch attempt due since spent rewinds requeues deferred code used wait",
+        _T: "reason",
     },
-    "documents.Renewal": {Data.STRUCTURE: "ref number", Data.INDEX: "digest"},
-    "documents.StoredReach": {Data.STRUCTURE: "rows at ref name", Data.TEXT: "cursor acc"},
+    "documents.Renewal": {_S: "ref number", _I: "digest"},
+    "documents.StoredReach": {_S: "rows at ref name", _T: "cursor acc"},
     "documents.ChunkDocument": {
-        Data.STRUCTURE: "chunk term beat children seal places outputs renewed checkpoints",
+        _S: "chunk term beat children seal places outputs renewed checkpoints",
     },
-    "documents.Keys": {Data.STRUCTURE: "sizes parents", Data.TEXT: "keys salts raws", Data.INDEX: "digests"},
-    "documents.Data": {Data.STRUCTURE: "is_framed", Data.TEXT: "outputs accs renewed"},
+    "documents.Keys": {
+        _S: "sizes parents",
+        _T: "keys salts raws",
+        _I: "digests",
+    },
+    "documents.Data": {_S: "is_framed", _T: "outputs accs renewed"},
 }
 """The documents and objects of a bucket store. The values in them are those of `core.model`: their fields are columns
 of the tables above."""
 
 _TIME = "a time that reports show and nothing is decided by"
-_LEASE = (
-    "part of a lease, which ends or is renewed soon: a change can delay one grant, and no commit depends on it"
-)
+_LEASE = "part of a lease, which ends or is renewed soon: a change can delay one grant, and no commit depends on it"
 _OUTBOX = "events are copies of facts in the journal, for receivers; deliveries are not part of the record"
 UNPROVED: Mapping[str, str] = {
     "batches.opened_at": _TIME,
@@ -158,7 +162,7 @@ UNPROVED_ROWS: Mapping[str, str] = {
 
 
 @cache
-def register() -> Mapping[str, Data]:
+def register() -> Mapping[str, DataClass]:
     """Return the class of every field, by its name, such as `journal.Attempted.message` or `items.payload`."""
     return {
         f"{record}.{field}": data
@@ -171,4 +175,4 @@ def register() -> Mapping[str, Data]:
 
 def text_fields(record: str) -> tuple[str, ...]:
     """Return the fields of a record that hold text, in the order of the register."""
-    return tuple(_JOURNAL[record].get(Data.TEXT, "").split())
+    return tuple(_JOURNAL[record].get(_T, "").split())

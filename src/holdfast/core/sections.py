@@ -32,13 +32,13 @@ from holdfast.core.journal import (
     Ingested,
     Moved,
     Position,
-    Refusal,
+    RefusalReason,
     Reopened,
     Sealed,
     Snapshot,
     Spend,
     Steered,
-    Tried,
+    TriedItems,
 )
 from holdfast.core.model import Entry, State, TextFrame
 from holdfast.core.register import text_fields
@@ -66,7 +66,7 @@ def _bare_fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 _TEXTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     kind: text_fields(f"journal.{kind.__name__}")
-    for kind in (Attempted, Spend, Position, Refusal, Acted, Steered, Sealed, Reopened)
+    for kind in (Attempted, Spend, Position, RefusalReason, Acted, Steered, Sealed, Reopened)
 }
 _BARE: dict[type[msgspec.Struct], dict[str, Any]] = {kind: _bare_fields(kind) for kind in _TEXTS}
 """The values of the fields for words of a record without words."""
@@ -129,7 +129,7 @@ def _split_claim(body: Claimed) -> list[tuple[int, Body]]:
     for each in body.snapshots:
         parts[each.stage].append(each)
     rest = replace(body, snapshots=[]) if parts else body
-    return [(CONTROL, rest), *((stage, Tried(snapshots=parts[stage])) for stage in sorted(parts))]
+    return [(CONTROL, rest), *((stage, TriedItems(snapshots=parts[stage])) for stage in sorted(parts))]
 
 
 def _split_act(body: Acted) -> list[tuple[int, Body]]:
@@ -188,7 +188,7 @@ def merge(parts: Sequence[Body]) -> Body:
             made_by=_all(part.made_by for part in some), released=first.released, due=first.due,
         )  # fmt: skip
     if isinstance(first, Claimed):
-        return replace(first, snapshots=_all(part.snapshots for part in others if isinstance(part, Tried)))
+        return replace(first, snapshots=_all(part.snapshots for part in others if isinstance(part, TriedItems)))
     if isinstance(first, Acted):
         return replace(first, items=_all(part.items for part in others if isinstance(part, Acted)))
     raise ValueError(f"a {type(first).__name__} has one section, not {len(parts)}")
@@ -241,9 +241,9 @@ def check_texts(entry: Entry, header: Header) -> TextCheck:
 def _wanted(entry: Entry) -> Iterator[tuple[int, int, bytes]]:
     """Yield (item, boundary, commitment) of all words that the sections of an entry commit to, in their order."""
     for boundary, part in stored_parts(entry):
-        records: list[Any] = []
-        _each_record(part, lambda record, seen=records: seen.append(record) or record)  # type: ignore[misc]
-        yield from ((getattr(record, "n", EVERYBODY), boundary, record.said) for record in records if record.said)
+        found: list[Any] = []
+        _each_record(part, lambda record, seen=found: seen.append(record) or record)  # type: ignore[misc]
+        yield from ((getattr(record, "n", EVERYBODY), boundary, record.said) for record in found if record.said)
 
 
 # -- records with words -----------------------------------------------------------------------------------------------

@@ -43,7 +43,6 @@ from holdfast.runtime.engine.input_check import ask
 from holdfast.runtime.engine.pools import Finished
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import StageRunner
-from holdfast.runtime.envelopes import EnvelopeReader
 from holdfast.runtime.operate import steer
 from holdfast.runtime.report import reconcile
 from holdfast.runtime.sinks.base import Evidence
@@ -317,7 +316,7 @@ class Processor(Handover):
             batch=self.batch.name, stopping=lambda: self.deadline.is_over(time.monotonic()), now=self.store.now,
             handed=self.resources.of(self.stages[index]), loan=self.resources.loan,
         )  # fmt: skip
-        runner.envelopes = EnvelopeReader(self.store, self.batch.name)
+        runner.store = self.store
         return runner
 
     def stored(self, n: ItemNo) -> StoredItem:

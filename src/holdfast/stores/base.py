@@ -13,10 +13,11 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
+from holdfast.core.commitments import KeyIndex
 from holdfast.core.course import Amended, Barrier, Decide
 from holdfast.core.errors import Damaged, Refused, UsageError
 from holdfast.core.ingest import Known
-from holdfast.core.journal import Acted, Body, decode_header
+from holdfast.core.journal import Acted, Body, decode_header, encode_content
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -32,10 +33,10 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    ItemOrigin,
     Kind,
     Lease,
     NewItem,
-    Origin,
     Output,
     Receipt,
     State,
@@ -46,7 +47,7 @@ from holdfast.core.sections import decode
 from holdfast.core.settle import Judged
 
 ENTRIES_AT_A_TIME = 16
-NOWHERE = Origin()
+NOWHERE = ItemOrigin()
 """The origin of items of which nothing is known."""
 log = logging.getLogger("holdfast.store")
 
@@ -155,7 +156,7 @@ class Store(Protocol):
 
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
-        actor: str = "", origin: Origin = NOWHERE,
+        actor: str = "", origin: ItemOrigin = NOWHERE,
     ) -> Admitted:  # fmt: skip
         """Admit the items whose keys are new, in order, as one new chunk; with `ended`, record the end of the source.
 
@@ -369,6 +370,11 @@ def check_installable(store: Store, copy: BatchCopy) -> None:
             raise Refused(f"{store.url} has {what} already, {known.name!r}: nothing was changed")
     if any(chunk.owner is not None for chunk in copy.chunks):
         raise Refused(f"batch {copy.batch.name!r} was being worked on when it was copied: copy it again")
+
+
+def note_mark(index: KeyIndex, kind: str, body: Body) -> bytes:
+    """Return the mark by which a store remembers a note."""
+    return index.mark(f"note {kind}", encode_content(body))
 
 
 def notes_in(entries: Iterable[tuple[int, Entry]]) -> Iterator[tuple[str, Body]]:

@@ -31,12 +31,12 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    ItemOrigin,
     ItemState,
     Kind,
     Lease,
     Move,
     NewItem,
-    Origin,
     Output,
     Receipt,
     State,
@@ -229,7 +229,7 @@ class MemoryStore:
 
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
-        actor: str = "", origin: Origin = NOWHERE,
+        actor: str = "", origin: ItemOrigin = NOWHERE,
     ) -> Admitted:  # fmt: skip
         with self._lock:
             found = self._known_batch(batch)
@@ -250,7 +250,9 @@ class MemoryStore:
                 if n is not None
             }
 
-    def _admit(self, batch: Batch, fresh: list[NewItem], kind: Kind, ended: bool, actor: str, origin: Origin) -> None:
+    def _admit(
+        self, batch: Batch, fresh: list[NewItem], kind: Kind, ended: bool, actor: str, origin: ItemOrigin
+    ) -> None:
         lo, (id_, number) = batch.admitted, self._new_numbers(batch.id)
         body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
                                                  end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
@@ -464,7 +466,8 @@ class MemoryStore:
             found: list[StoredItem] = []
             admitted = self._known_batch(batch).admitted
             numbers = range(lo, admitted if hi is None else min(hi, admitted))
-            held = ((ItemNo(n), chunk) for chunk in self.chunks(batch) for n in _both(numbers, chunk))
+            chunks = sorted((c for c in self._chunks.values() if c.batch == batch), key=lambda c: c.lo)
+            held = ((ItemNo(n), chunk) for chunk in chunks for n in _both(numbers, chunk))
             for n, chunk in held:
                 place, revisions = self._place(chunk, n), self._items[batch, n]
                 if state is None or place.state is state:

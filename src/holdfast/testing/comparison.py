@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.core import canonical, ingest
 from holdfast.core.acts import change_of, requeued
+from holdfast.core.commitments import INDEX_KEY_BYTES
 from holdfast.core.course import to_note, to_reopen, to_steer, warning
 from holdfast.core.errors import HoldfastError
 from holdfast.core.journal import Acted, Spend
@@ -94,8 +95,10 @@ class Comparison(RuleBasedStateMachine):
         return answer
 
     def draw(self, count: int) -> bytes:
-        """Return bytes that are the same for both stores within a call, however often and in which order they ask."""
-        return hashlib.shake_128(b"%d %d" % (self.calls, count)).digest(count)
+        """Return bytes that are the same for both stores within a call, however often and in which order they ask. The
+        key of the index is the same whenever a store makes it."""
+        calls = 0 if count == INDEX_KEY_BYTES else self.calls
+        return hashlib.shake_128(b"%d %d" % (calls, count)).digest(count)
 
     def new_id(self) -> bytes:
         self.ids += 1

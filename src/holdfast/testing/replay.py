@@ -21,93 +21,18 @@ from holdfast.core.model import (
     Chunk,
     Counts,
     Entry,
-    Kind,
     State,
     StoredItem,
     chain_of_batch,
 )
 from holdfast.core.retry import Policy
 from holdfast.stores.base import Store
+from holdfast.testing.story import Link, Story, Told, Violation
 
 __all__ = ["EVERYTHING", "Story", "Violation", "compare", "replay"]
 EVERYTHING = 1 << 30
 OF_BATCH = ("ingested", "steered", "sealed", "reopened")
 """Kinds of entries that change a batch as a whole; other notes in its chain are ignored."""
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
-class Told(msgspec.Struct):
-    """One item according to the journal."""
-
-    stage: int = 0
-    state: State = State.PENDING
-    epoch: int = 0
-    attempt: int = 0
-    due: float = 0.0
-    used: float = 0.0
-    spent: int = 0
-    requeues: int = 0
-    rewinds: int | None = 0
-    """None after an act that may or may not have been a rewind."""
-    position: journal.Position | None = None
-    """How far it has been read, if it is a partition of a source."""
-    payload: bytes = b""
-    """The commitment to its payload, with the number of the revision."""
-    revision: int = 0
-    parent: int | None = None
-
-
-class Link(msgspec.Struct):
-    """One chunk according to the journal."""
-
-    id: int
-    lo: int
-    hi: int
-    start: bytes
-    """The hash that its first entry links to."""
-    fence: int = 0
-    grant: bytes = b""
-    owner: str | None = None
-    blame: int = 0
-    progressed: bool = True
-    attempts: int = 0
-    spent: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    kind: Kind | None = None
-    window: tuple[int, int, int] = (0, 0, 0)
-    """Its leg, and the stages from the first up to the end."""
-    origin: int = 0
-
-
-class Story(msgspec.Struct):
-    """The content of the journal of one batch."""
-
-    items: dict[int, Told]
-    links: dict[int, Link]
-    advanced: dict[tuple[int, int, int], int]
-    """(item, stage, epoch) -> how often its success was recorded."""
-    attempts: dict[tuple[int, int, int], int]
-    """(item, stage, epoch) -> recorded attempts, including the successful one."""
-    spends: list[journal.Spend]
-    given: set[tuple[int, int]]
-    """(item, epoch) of outputs that an operator supplied."""
-    made: dict[tuple[int, int], bytes]
-    """(item, stage) -> the commitment to its newest output."""
-    waits: list[tuple[int, journal.Attempted, float]]
-    """(chunk, attempt, time) of every wait."""
-    adopted: set[tuple[int, int, int]]
-    """(item, stage, epoch) of outputs that were adopted."""
-    buried: list[int]
-    """Items, as often as they were buried."""
-    acted: list[tuple[str, bytes, int]]
-    """(kind, act, item) of every change of items outside of a lease."""
-    positions: list[tuple[int, int, int]]
-    """(item, epoch, rows) of every checkpoint that an owner wrote, chunk by chunk."""
-    seals: int = 0
 
 
 def replay(store: Store, batch: BatchId, policies: Sequence[Policy] | None = None) -> Story:
@@ -339,7 +264,7 @@ class _Teller:
                     self._checkpointed(link, header, body)
                 case journal.Acted():
                     self._acted(link, header, body)
-                case journal.Ended():
+                case journal.ChainEnded():
                     self._ended(chunk, link, entry, body)
                 case journal.Continued():
                     self._continued(chunk, link, entry, body)
@@ -347,7 +272,7 @@ class _Teller:
                     raise Violation(f"{journal.name(entry.chain, entry.seq)} does not belong in the chain of a chunk")
             before = entry.hash
 
-    def _ended(self, chunk: Chunk, link: Link, entry: Entry, body: journal.Ended) -> None:
+    def _ended(self, chunk: Chunk, link: Link, entry: Entry, body: journal.ChainEnded) -> None:
         """Apply the end of a chain: everything goes to the successor."""
         id_ = self._id(body.successor)
         if entry.seq != chunk.seq or id_ in self.story.links:

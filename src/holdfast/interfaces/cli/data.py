@@ -170,7 +170,7 @@ def _export_copy(batch: BatchHandle, out: Path | None, as_json: bool) -> None:
     what = f"{render.many(summary.items, 'item')} and {render.many(summary.entries, 'entry', 'entries')}"
     render.say(f"Copy of {what}: {summary.path}", render.GOOD)
     render.say("It has every payload: keep it as safe as the store. Files of a sink are not part of it.", render.FAINT)
-    render.say(f"Open it elsewhere: holdfast import --from-copy {summary.path} --store …", render.FAINT)
+    render.say("Open it in another store with import --from-copy; it is paused there.", render.FAINT)
 
 
 def _scan(target: str, manner: ActOptions) -> Scan | Follow:

@@ -82,12 +82,12 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
     """Show a dead letter: its payload, its digest and every attempt."""
     with hf.open(store) as there:
         letter = there[batch].item(item)
-        told, part = letter.why(), letter.partition()
+        told, part, digest = letter.why(), letter.partition(), letter.digest
         content = _content(letter)
     attempts = [event for event in told.events if event.what == "attempt"]
     context = _context(told)
     if as_json:
-        plain = letter.as_dict() | {"payload": letter.payload, "digest": letter.digest}
+        plain = letter.as_dict() | {"payload": letter.payload, "digest": digest}
         plain |= {"context": context} if context else {}
         plain |= {"checkpoint": part.as_dict()} if part is not None else {}
         render.document(
@@ -102,7 +102,7 @@ def show_one(batch: BatchArgument, item: ItemArgument, store: StoreOption = None
                 ("stage", told.stage),
                 *([("code", letter.code)] if letter.code else []),
                 *([("reason", letter.reason)] if letter.reason else []),
-                ("digest", letter.digest),
+                ("digest", digest),
                 *([("context", _in_words(context))] if context else []),
                 *([("checkpoint", told.checkpoint)] if told.checkpoint else []),
             ]

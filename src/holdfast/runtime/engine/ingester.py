@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from holdfast.core import canonical, ingest
 from holdfast.core.errors import HoldfastError, PayloadChanged
 from holdfast.core.limits import INGEST_BYTES, INGEST_FIRST_GROUP, INGEST_GROUP, READ_AHEAD, REQUEST_HINT_CHARS
-from holdfast.core.model import Admitted, Batch, ItemNo, Key, Kind, NewItem, Origin, State
+from holdfast.core.model import Admitted, Batch, ItemNo, ItemOrigin, Key, Kind, NewItem, State
 from holdfast.runtime.define.options import Changed, Identity, KeyFrom
 from holdfast.runtime.define.schema import Invalid, Schema, raw_bytes
 from holdfast.runtime.engine.control import Control
@@ -107,13 +107,13 @@ class Ingester:
         self._alike: Callable[[Any, Any], bool] = _never
         """Whether two payloads are the same thing of the source, although they differ."""
         self._hand = InHand()
-        self.origin = Origin()
+        self.origin = ItemOrigin()
 
-    def origin_of(self, source: object) -> Origin:
+    def origin_of(self, source: object) -> ItemOrigin:
         """Return where items come from, for their envelopes. A source that is not ours is named by its type: what it
         prints may contain anything."""
         name = repr(source) if isinstance(source, Patient) else type(source).__name__
-        return Origin(source=canonical.storable(name[:REQUEST_HINT_CHARS]), schema=self.schema.shape())
+        return ItemOrigin(source=canonical.storable(name[:REQUEST_HINT_CHARS]), schema=self.schema.shape())
 
     def reads_ahead(self, source: Iterable[Any]) -> bool:
         """Return whether to look for changed payloads before anything is handled, so that a run that is refused has

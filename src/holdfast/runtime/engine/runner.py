@@ -32,7 +32,6 @@ from holdfast.runtime.engine.assignment import Assignment, clock
 from holdfast.runtime.engine.control import await_stop, await_stop_async
 from holdfast.runtime.engine.failures import InputLost, Unverified, explain
 from holdfast.runtime.engine.resources import Handed
-from holdfast.runtime.envelopes import EnvelopeReader
 from holdfast.runtime.event_loop import Loan, this_thread
 from holdfast.runtime.sinks.base import Evidence, Identity, Provenance, SinkTrouble
 from holdfast.runtime.sinks.files import Files
@@ -41,6 +40,7 @@ from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
     from holdfast.runtime.define.pipeline import PipelineDefinition
+    from holdfast.runtime.envelopes import EnvelopeReader
 
 CARRIED_BYTES = 64 * 1024
 """An output in a file that is larger than this is not kept in memory: the next stage reads the file."""
@@ -81,12 +81,13 @@ class Runner(ABC):
         """Seconds of the attempt that ended last."""
         self.now = now
         self.asks = self.reads_files = False
-        self.envelopes: EnvelopeReader | None = None
-        """Reads envelopes of items for handlers that ask; None where there is no store."""
+        self.store: Store | None = None
+        """The store from which envelopes are read for handlers that ask; None in a worker process."""
         self.handed = handed if handed is not None else Handed(None, unbound(stage.parameters))
         self.loan = loan if loan is not None else Loan()
         """The event loop of the run; a loan made here is also given back here."""
         self._is_own_loan = loan is None
+        self._envelopes: EnvelopeReader | None = None
         self._draw = random.SystemRandom().random
 
     @abstractmethod
@@ -122,14 +123,22 @@ class Runner(ABC):
         """Return a function that reads the envelope of an item. A worker process was given it with the item."""
         if item.n in work.envelopes:
             return partial(work.envelopes.__getitem__, item.n)
-        return partial(self.envelopes.of, item.n, item.revision) if self.envelopes is not None else None
+        return partial(self._read_envelope, item) if self.store is not None else None
+
+    def _read_envelope(self, item: Item) -> Envelope:
+        if self._envelopes is None:
+            from holdfast.runtime.envelopes import EnvelopeReader  # most handlers never ask
+
+            assert self.store is not None
+            self._envelopes = EnvelopeReader(self.store, self.batch)
+        return self._envelopes.of(item.n, item.revision)
 
     def own_envelopes(self, work: Assignment) -> dict[int, Envelope]:
         """Return the envelopes of the items, for a worker process, which has no store to ask; only if the handler takes
         a context."""
-        if self.envelopes is None or not self.handed.context:
+        if self.store is None or not self.handed.context:
             return {}
-        return {item.n: self.envelopes.of(item.n, item.revision) for item in work.items}
+        return {item.n: self._read_envelope(item) for item in work.items}
 
     def timed_out(self, item: Item, work: Assignment, began: float) -> Outcome:
         """Return the outcome of an item whose handler did not answer in time."""

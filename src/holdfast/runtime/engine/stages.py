@@ -26,7 +26,6 @@ from holdfast.runtime.engine.pools import BorrowedProcesses, BorrowedThreads, Fi
 from holdfast.runtime.engine.processes import Processes
 from holdfast.runtime.engine.resources import Resources
 from holdfast.runtime.engine.runner import Runner, Setting, StageRunner
-from holdfast.runtime.envelopes import EnvelopeReader
 from holdfast.runtime.sinks.base import Evidence
 from holdfast.stores.base import Store
 
@@ -349,7 +348,7 @@ def _runners(stage: Stage, previous: Stage | None, setting: Setting) -> Mapping[
     runner = StageRunner(stage, previous, pipeline=setting.pipeline.name, batch=setting.options.batch,
                          now=setting.store.now, stopping=setting.stopping, handed=setting.handed,
                          loan=setting.loan)  # fmt: skip
-    runner.envelopes = EnvelopeReader(setting.store, setting.options.batch)
+    runner.store = setting.store
     return {Kind.ITEMS: runner}
 
 

@@ -358,7 +358,7 @@ class _Auditor:
             for entry, header, body in self._chain(chain, begin, chunk.head, chunk.seq, seen):
                 if isinstance(body, journal.Claimed) and body.child is not None:
                     starts[projection.number_of(header, body.child[0])] = prev
-                if isinstance(body, journal.Ended):
+                if isinstance(body, journal.ChainEnded):
                     starts[body.successor] = entry.hash
                 self._replay(projection, chunk.number, entry, header, body, seen)
                 prev = entry.hash

@@ -4,7 +4,7 @@ A copy has everything that the store holds of a batch: items with all revisions,
 with its words. Its uid, its chunk numbers and all commitments are independent of the store, so it verifies wherever it
 is opened. Files that a sink wrote are not part of it.
 
-The file is a first line, then records, each with its length; the last one has the SHA-256 of everything before it.
+The file is a first line, then parts, each with its length; the last one has the SHA-256 of everything before it.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import IO
 
 import msgspec
 
-from holdfast.core import canonical, course, journal
+from holdfast.core import canonical, course, journal, record
 from holdfast.core.errors import Conflict, Refused, UsageError
 from holdfast.core.model import Batch, BatchMode, Checkpoint, Chunk, Entry, Output, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
@@ -34,6 +34,7 @@ from holdfast.stores.base import (
     each_item,
     each_output,
     find_batch,
+    random_bytes,
 )
 
 SUFFIX = ".batch"
@@ -43,43 +44,43 @@ LONGEST = 1 << 30
 ARRIVED = "arrived"
 
 
-class Opening(msgspec.Struct, frozen=True, tag=True):
-    """The first record: the batch, and its chunks."""
+class CopyStart(msgspec.Struct, frozen=True, tag=True):
+    """The first part: the batch, and its chunks."""
 
     batch: Batch
     chunks: list[Chunk]
     store: str
 
 
-class ItemRecord(msgspec.Struct, frozen=True, tag=True):
+class CopyItem(msgspec.Struct, frozen=True, tag=True):
     """One item."""
 
     revisions: list[StoredItem]
     outputs: list[Output]
 
 
-class CheckpointRecord(msgspec.Struct, frozen=True, tag=True):
+class CopyCheckpoint(msgspec.Struct, frozen=True, tag=True):
     """The checkpoint of a partition."""
 
     at: Checkpoint
 
 
-class EntryRecord(msgspec.Struct, frozen=True, tag=True):
+class CopyEntry(msgspec.Struct, frozen=True, tag=True):
     """One entry; `chain` is the number of its chain within the batch."""
 
     chain: int
     entry: Entry
 
 
-class Closing(msgspec.Struct, frozen=True, tag=True):
-    """The last record."""
+class CopyEnd(msgspec.Struct, frozen=True, tag=True):
+    """The last part."""
 
     digest: bytes
 
 
-Record = Opening | ItemRecord | CheckpointRecord | EntryRecord | Closing
+Part = CopyStart | CopyItem | CopyCheckpoint | CopyEntry | CopyEnd
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder(Part).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +111,15 @@ def write(store: Store, batch: Batch, path: Path) -> CopySummary:
             with suppress(OSError):
                 os.fchmod(stream.fileno(), 0o600)  # it has every payload
         out = _Writer(stream)
-        out.put(Opening(batch, chunks, store.url))
+        out.put(CopyStart(batch, chunks, store.url))
         for item in _items(store, batch):
             out.put(item)
             counts["items"] += 1
         for at in each_checkpoint(store, batch.id):
-            out.put(CheckpointRecord(at))
+            out.put(CopyCheckpoint(at))
         for number, chain in [(0, chain_of_batch(batch.id)), *((chunk.number, int(chunk.id)) for chunk in chunks)]:
             for entry in each_entry(store, chain):
-                out.put(EntryRecord(number, entry))
+                out.put(CopyEntry(number, entry))
                 counts["entries"] += 1
         out.close()
         now = find_batch(store, batch.name)
@@ -132,7 +133,7 @@ def entry_is_old(entry: Entry) -> bool:
     return journal.decode_header(entry.head).format == 1
 
 
-def _items(store: Store, batch: Batch) -> Iterator[ItemRecord]:
+def _items(store: Store, batch: Batch) -> Iterator[CopyItem]:
     outputs = iter(each_output(store, batch.id))
     waiting = next(outputs, None)
     for item in each_item(store, batch.id):
@@ -140,7 +141,7 @@ def _items(store: Store, batch: Batch) -> Iterator[ItemRecord]:
         while waiting is not None and waiting.n <= item.n:
             mine += [waiting] if waiting.n == item.n else []
             waiting = next(outputs, None)
-        yield ItemRecord(store.revisions(batch.id, item.n) if item.revision else [item], mine)
+        yield CopyItem(store.revisions(batch.id, item.n) if item.revision else [item], mine)
 
 
 class _Writer:
@@ -148,14 +149,14 @@ class _Writer:
         self._stream, self._found = stream, hashlib.sha256()
         self._write(MAGIC)
 
-    def put(self, record: Record) -> None:
-        data = _encode(record)
+    def put(self, part: Part) -> None:
+        data = _encode(part)
         if len(data) > LONGEST:
-            raise UsageError(f"a record of {len(data):,} bytes is too large for a copy")
+            raise UsageError(f"a part of {len(data):,} bytes is too large for a copy")
         self._write(LENGTH.pack(len(data)) + data)
 
     def close(self) -> None:
-        data = _encode(Closing(self._found.digest()))
+        data = _encode(CopyEnd(self._found.digest()))
         self._stream.write(LENGTH.pack(len(data)) + data)
 
     def _write(self, data: bytes) -> None:
@@ -167,40 +168,42 @@ class _Writer:
 
 
 class CopyFile:
-    """A copy in a file: the batch and its chunks, and everything else record by record, as often as needed."""
+    """A copy in a file: the batch and its chunks, and everything else part by part, as often as needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._check()
-        first = next(self._records())
-        assert isinstance(first, Opening)
+        first = next(self._all_parts())
+        if not isinstance(first, CopyStart):
+            raise self._damaged()
         self.batch, self.store = first.batch, first.store
         self.chunks: Sequence[Chunk] = first.chunks
 
     def items(self) -> Iterator[CopiedItem]:
-        return (CopiedItem(each.revisions, each.outputs) for each in self._records() if isinstance(each, ItemRecord))
+        return (CopiedItem(each.revisions, each.outputs) for each in self._all_parts() if isinstance(each, CopyItem))
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        return (each.at for each in self._records() if isinstance(each, CheckpointRecord))
+        return (each.at for each in self._all_parts() if isinstance(each, CopyCheckpoint))
 
     def entries(self) -> Iterator[tuple[int, Entry]]:
-        return ((each.chain, each.entry) for each in self._records() if isinstance(each, EntryRecord))
+        return ((each.chain, each.entry) for each in self._all_parts() if isinstance(each, CopyEntry))
 
     def _check(self) -> None:
         """Refuse a file that is not a copy, or not whole."""
         found, last = hashlib.sha256(MAGIC), None
-        for data, record in self._parts():
-            last = record
-            if isinstance(record, Closing):
-                break
-            found.update(LENGTH.pack(len(data)) + data)
-        if not isinstance(last, Closing) or last.digest != found.digest():
+        for data, part in self._parts():
+            if isinstance(last, CopyEnd):
+                raise self._damaged()
+            last = part
+            if not isinstance(part, CopyEnd):
+                found.update(LENGTH.pack(len(data)) + data)
+        if not isinstance(last, CopyEnd) or last.digest != found.digest():
             raise self._damaged()
 
-    def _records(self) -> Iterator[Record]:
-        return (record for _, record in self._parts())
+    def _all_parts(self) -> Iterator[Part]:
+        return (part for _, part in self._parts())
 
-    def _parts(self) -> Iterator[tuple[bytes, Record]]:
+    def _parts(self) -> Iterator[tuple[bytes, Part]]:
         try:
             with self._path.open("rb") as stream:
                 if stream.read(len(MAGIC)) != MAGIC:
@@ -214,7 +217,7 @@ class CopyFile:
                     yield data, _decode(data)
         except OSError as error:
             raise UsageError(f"{self._path} cannot be read: {error.strerror or error}") from None
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
             raise self._damaged() from None
 
     def _damaged(self) -> UsageError:
@@ -222,14 +225,47 @@ class CopyFile:
 
 
 def open_copy(store: Store, copy: CopyFile, by: Actor) -> Batch:
-    """Open a copy in a store. The batch is paused there, so that it is not worked on in two places by accident."""
-    installed = store.install(copy)
-    note = {"from": copy.store, "head": copy.batch.head.hex(), "entries": copy.batch.seq}
-    body = journal.Acted(reason=by.reason, note=canonical.encode(note))
-    batch = store.amend(installed.id, course.to_note(ARRIVED, body), actor=by.name).batch
-    if batch.sealed_at is None and batch.course is BatchMode.OPEN:
-        batch = store.amend(batch.id, course.to_course(BatchMode.PAUSED, reason=by.reason), actor=by.name).batch
-    return batch
+    """Open a copy in a store. The batch is paused there, so that it is not worked on in two places by accident: it
+    arrives with the entries that say so, in one write."""
+    return store.install(ArrivingCopy(copy, by, store.now()))
+
+
+class ArrivingCopy:
+    """A copy with the entries that it gets where it is opened."""
+
+    def __init__(self, copy: CopyFile, by: Actor, now: float) -> None:
+        self._copy, self._by, self._now = copy, by, now
+        self.batch, self.chunks = copy.batch, copy.chunks
+        self._added: list[Entry] = []
+        note = {"from": copy.store, "head": copy.batch.head.hex(), "entries": copy.batch.seq}
+        self._add(ARRIVED, journal.Acted(reason=by.reason, note=canonical.encode(note)))
+        if self.batch.sealed_at is None and self.batch.course is BatchMode.OPEN:
+            body = course.steer(self.batch, BatchMode.PAUSED, reason=by.reason, ends_at=self.batch.ends_at)
+            assert body is not None
+            self.batch = course.steered(self.batch, body, now)
+            self._add("steered", body)
+
+    def _add(self, kind: str, body: journal.Body) -> None:
+        entry = record.link_batch(self.batch, kind, body, self._by.name, self._now, random_bytes)
+        self.batch = msgspec.structs.replace(self.batch, seq=entry.seq, head=entry.hash)
+        self._added.append(entry)
+
+    def items(self) -> Iterator[CopiedItem]:
+        return self._copy.items()
+
+    def checkpoints(self) -> Iterator[Checkpoint]:
+        return self._copy.checkpoints()
+
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        """Yield all entries: the batch's own first, then those that were added to it, then those of its chunks."""
+        is_added = False
+        for number, entry in self._copy.entries():
+            if number and not is_added:
+                yield from ((0, each) for each in self._added)
+                is_added = True
+            yield number, entry
+        if not is_added:
+            yield from ((0, each) for each in self._added)
 
 
 def preview(store: Store, copy: CopyFile) -> Preview:

@@ -194,7 +194,7 @@ class Projection:
             standing.version = 0 if body.seized else standing.version
             for moved in body.items:
                 self._moved(moved, header.format)
-        elif isinstance(body, journal.Ended):
+        elif isinstance(body, journal.ChainEnded):
             self._ended(number, standing, entry, body)
         elif isinstance(body, journal.Continued):
             self._continued(number, standing, header, body)
@@ -327,7 +327,7 @@ class Projection:
 
     # -- the end of a chain -------------------------------------------------------------------------------------
 
-    def _ended(self, number: int, standing: ReplayedChunk, entry: Entry, body: journal.Ended) -> None:
+    def _ended(self, number: int, standing: ReplayedChunk, entry: Entry, body: journal.ChainEnded) -> None:
         """Replay the end of a chain: items and totals go to the successor."""
         if standing.owner is not None:
             raise Inconsistent(f"it ends the chain while {standing.owner} holds the chunk")

@@ -400,7 +400,7 @@ def _backwards(store: Store, chunk: Chunk, known: Mapping[ChunkId, Chunk]) -> It
 def _is_cut(entry: JournalEntry, chunk: Chunk) -> bool:
     """Return whether a chunk was made by this entry of its parent: it was cut off, or succeeds it."""
     body, number = entry.body, chunk.id if entry.header.format == 1 else chunk.number
-    if isinstance(body, journal.Ended):
+    if isinstance(body, journal.ChainEnded):
         return body.successor == number
     return isinstance(body, journal.Claimed) and body.child is not None and body.child[0] == number
 

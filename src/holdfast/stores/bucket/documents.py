@@ -549,14 +549,14 @@ def revised(
     return replace(after, renewed=renewed)
 
 
-def salted_commit(written: record.CommitRecord) -> Commit:
+def salted_commit(written: record.SaltedCommit) -> Commit:
     """Return a commit whose outputs and accumulators have the salts of their commitments."""
     commit = written.commit
     outputs = tuple([replace(o, salt=salt) for o, salt in zip(commit.outputs, written.salts, strict=True)])
     return replace(commit, outputs=outputs, checkpoints=tuple(written.checkpoints))
 
 
-def salted_effect(effect: acts.Effect, written: record.ActRecord) -> acts.Effect:
+def salted_effect(effect: acts.Effect, written: record.SaltedAct) -> acts.Effect:
     """Return the effect of an act whose accumulators have the salts of their commitments."""
     reached = {at.n: at for at in written.checkpoints}
     return replace(effect, changes=[replace(c, checkpoint=reached.get(c.n)) for c in effect.changes])
@@ -567,7 +567,7 @@ def data_of_commit(commit: Commit) -> Data | None:
     return Data({(o.n, o.stage): o for o in commit.outputs}, accs) if commit.outputs or accs else None
 
 
-def data_of_act(written: record.ActRecord) -> Data | None:
+def data_of_act(written: record.SaltedAct) -> Data | None:
     outputs = {(int(o.n), o.stage): o for o in written.outputs}
     renewals = {int(r.n): Payload(r.salt, r.item.payload, r.raw_salt) for r in written.revisions}
     accs = _large(written.checkpoints)

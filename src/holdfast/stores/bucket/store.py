@@ -38,10 +38,10 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    ItemOrigin,
     Kind,
     Lease,
     NewItem,
-    Origin,
     Output,
     Receipt,
     State,
@@ -165,7 +165,7 @@ class BucketStore:
 
     def _with_uid(self, held: HeldDocument[BatchDocument]) -> HeldDocument[BatchDocument]:
         """Return a batch that can be written to: of an earlier format, it is given what it lacks. The store has its key
-        before a batch has a uid, so whoever reads marks of a batch finds the key."""
+        before a batch has a uid, so a reader of the marks of a batch finds the key."""
         if not held.document.batch.uid:
             self._index()
         return self._batches.with_uid(held, self._swept)
@@ -193,7 +193,7 @@ class BucketStore:
 
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
-        actor: str = "", origin: Origin = NOWHERE,
+        actor: str = "", origin: ItemOrigin = NOWHERE,
     ) -> Admitted:  # fmt: skip
         """Admit items as the contract requires, `BUCKET_CHUNK_ITEMS` at a time; several groups are admitted one after
         the other."""
@@ -205,7 +205,7 @@ class BucketStore:
 
     @patient
     def _add_group(self, batch: BatchId, items: Sequence[NewItem], kind: Kind, *, ended: bool, actor: str,
-                   origin: Origin) -> Admitted:  # fmt: skip
+                   origin: ItemOrigin) -> Admitted:  # fmt: skip
         for turn in range(TURNS):
             held = self._batches.known(batch)
             found = held.document.batch
@@ -229,7 +229,7 @@ class BucketStore:
         raise self._batches.crowded(f"batch {batch}")
 
     def _admit(self, held: HeldDocument[BatchDocument], fresh: Sequence[NewItem], kind: Kind, *, ended: bool,
-               actor: str, origin: Origin) -> None:  # fmt: skip
+               actor: str, origin: ItemOrigin) -> None:  # fmt: skip
         """Write the group, its chunk and the entry, then the document of the batch that names them."""
         document, batch = held.document, held.document.batch
         number = self._chunks.next_number(batch.id) if fresh else 0
@@ -340,7 +340,7 @@ class BucketStore:
         while made is None:
             rolled = record.roll_over(
                 batch.batch.uid, chunk, items, outputs, reached, id_=names.chunk_id(chunk.batch, number), number=number,
-                now=self.now(), draw=self._draw,
+                now=self.now(), draw=self._draw, mark=self._index().mark,
             )  # fmt: skip
             ended, successor = documents.continued(document, rolled)
             self._chains.write(chunk.batch, number, rolled.last.hash, rolled.first)
@@ -471,7 +471,7 @@ class BucketStore:
             documents.committed(held.document, commit, self.now())
 
     def _commit_one(self, commit: Commit) -> Receipt:
-        held, written = self._of(commit), record.of_commit(commit, self._draw)
+        held, written = self._of(commit), record.of_commit(commit, self._draw, self._index().mark)
         commit = documents.salted_commit(written)
         for turn in range(TURNS):
             if turn or held is None or not _is_guarded(held, commit) or held.document.seal:
@@ -562,7 +562,7 @@ class BucketStore:
         self, uid: bytes, held: HeldDocument[ChunkDocument], act: Act, effect: acts.Effect, now: float
     ) -> None:
         document, chunk = held.document, held.document.chunk
-        made = record.of_act(effect, uid, chunk, act.id, self._draw, document.newest)
+        made = record.of_act(effect, uid, chunk, act.id, self._draw, document.newest, self._index().mark)
         entry = record.link_chunk(uid, chunk, act.kind, made.encoded, act.actor, now, fence=effect.fence,
                                   commit_id=act.id)  # fmt: skip
         after = documents.acted(document, documents.salted_effect(effect, made), now)

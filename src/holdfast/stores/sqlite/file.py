@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
+from holdfast.core.commitments import Draw
 from holdfast.core.errors import (
     CommitUnknown,
     Damaged,
@@ -32,6 +33,7 @@ from holdfast.core.errors import (
     UsageError,
 )
 from holdfast.stores import faults, filesystem
+from holdfast.stores.base import random_bytes
 from holdfast.stores.sqlite import safety, upgrade
 from holdfast.stores.sqlite.rows import UnreadableRow
 from holdfast.stores.sqlite.safety import Presence, disk_trouble
@@ -51,7 +53,7 @@ UNREADABLE = (ValueError, TypeError, LookupError, msgspec.DecodeError)
 class SqliteFile:
     """One connection to one database file, for all threads of this process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, draw: Draw = random_bytes) -> None:
         check_library()
         self.path = path
         self.real = filesystem.behind(path)
@@ -71,7 +73,7 @@ class SqliteFile:
             if patiently(lambda: safety.is_log_damaged(self._db)):
                 raise Damaged(_damaged(path, "its log is damaged, and acknowledged work behind that cannot be read"))
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-            migrate(self._db)
+            migrate(self._db, draw)
             self._presence = Presence(path, self.real, self._db)
         except apsw.NotADBError:
             raise Damaged(_damaged(path, "it is not a database, or its first page is damaged")) from None
@@ -284,7 +286,7 @@ def check_library() -> None:
         )
 
 
-def migrate(db: apsw.Connection) -> None:
+def migrate(db: apsw.Connection, draw: Draw = random_bytes) -> None:
     """Bring the file to the newest format: all numbered scripts that it lacks, in one transaction."""
     newest = len(_migrations())
     if db.pragma("user_version") >= newest:
@@ -295,7 +297,7 @@ def migrate(db: apsw.Connection) -> None:
             for statement in statements:
                 db.execute(statement)
                 faults.reach("migrate.statement")
-            for _ in upgrade.STEPS[number](db) if number in upgrade.STEPS else ():
+            for _ in upgrade.COMPLETED_BY[number](db, draw) if number in upgrade.COMPLETED_BY else ():
                 faults.reach("migrate.statement")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {newest}")

@@ -1,11 +1,7 @@
-"""Rows of a SQLite store: the statements by name, the only code that knows the order of columns and the format of ids,
-and the index of keys.
+"""Rows of a SQLite store: the statements by name, and the only code that knows the order of columns and the
+format of ids.
 
 Statements are in `statements.sql`: `-- name: commit_chunk`, then one statement each.
-
-The index of keys uses the 56-bit numbers of `commitments.KeyIndex`, because an index of sorted numbers stays fast and
-an index of text does not. Two keys may have the same number: the second is stored where `KeyIndex.probe` leads, and a
-lookup follows the same path. Nothing is ever removed, so the path stays intact.
 
 Payloads, outputs and accumulators are stored as frames: a salt, then the content.
 """
@@ -16,16 +12,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
-from itertools import chain, count
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 import msgspec
 
 from holdfast.core import journal, record
-from holdfast.core.canonical import key_text
-from holdfast.core.commitments import SALT_BYTES, Draw, KeyIndex, Mark
+from holdfast.core.commitments import SALT_BYTES, Draw, Mark
 from holdfast.core.course import stage_count
+from holdfast.core.errors import UsageError
 from holdfast.core.journal import Encoded
 from holdfast.core.model import (
     START,
@@ -44,7 +40,6 @@ from holdfast.core.model import (
     ItemNo,
     ItemState,
     Kind,
-    NewItem,
     Output,
     State,
     StoredEvent,
@@ -53,7 +48,7 @@ from holdfast.core.model import (
     chain_of_batch,
 )
 from holdfast.core.settle import Guard
-from holdfast.stores.base import CopiedItem, SetBack
+from holdfast.stores.base import SetBack
 
 if TYPE_CHECKING:
     from holdfast.stores.sqlite.file import SqliteFile
@@ -374,52 +369,11 @@ def insert_entries(db: "SqliteFile", entries: Sequence[Entry]) -> None:
 def insert_chunk(db: "SqliteFile", new: Chunk) -> None:
     """Write a new chunk."""
     c = new.counts
-    row = (new.id, new.batch, new.number, new.lo, new.hi, new.parent, new.fence, new.grant, new.due, new.blame,
-           int(new.progressed), c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens, c.seconds,
-           new.seq, new.head, new.touched_at, new.kind.value, new.leg, new.first, new.end, new.origin)  # fmt: skip
+    row = (new.id, new.batch, new.number, new.lo, new.hi, new.parent, new.fence, new.grant, new.version, new.due,
+           new.blame, int(new.progressed), c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens,
+           c.seconds, new.seq, new.head, new.touched_at, new.kind.value, new.leg, new.first, new.end,
+           new.origin)  # fmt: skip
     db.execute(SQL["insert_chunk"], row)
-
-
-def insert_copied_batch(db: "SqliteFile", batch: Batch) -> BatchId:
-    """Write a batch that comes from another store; return its number here."""
-    row = (batch.uid, batch.name, batch.pipeline, batch.definition, stage_count(batch.definition), batch.opened_at,
-           batch.head)  # fmt: skip
-    id_ = BatchId(db.execute(SQL["insert_batch"], row)[0][0])
-    db.execute(SQL["link_batch"], (batch.seq, batch.head, id_))
-    db.execute(SQL["grow_batch"], (batch.admitted, batch.ingested_at, id_))
-    after = (batch.definition, stage_count(batch.definition), batch.course, batch.ends_at, batch.sealed_at,
-             batch.expected, batch.closed_at, batch.ingested_at, id_)  # fmt: skip
-    db.execute(SQL["amend_batch"], after)
-    return id_
-
-
-def insert_copied_chunks(db: "SqliteFile", batch: BatchId, chunks: Sequence[Chunk]) -> dict[ChunkId, ChunkId]:
-    """Write the chunks of such a batch; return their numbers here by those they had."""
-    first, _ = new_numbers(db, batch)
-    ids = {chunk.id: ChunkId(first + at) for at, chunk in enumerate(chunks)}
-    for chunk in chunks:
-        parent = None if chunk.parent is None else ids[chunk.parent]
-        insert_chunk(db, msgspec.structs.replace(chunk, id=ids[chunk.id], batch=batch, parent=parent))
-    return ids
-
-
-def insert_copied_items(db: "SqliteFile", batch: BatchId, some: Sequence[CopiedItem], chunks: Sequence[Chunk]) -> None:
-    """Write items of such a batch, with their revisions and outputs; a place only for those off the plain way."""
-    base = batch << ITEM_BITS
-    held = [chunk for chunk in chunks if not chunk.is_ended]
-    starts = [chunk.lo for chunk in held]
-    items, revisions, outputs, places = [], [], [], []
-    for rows, made in some:
-        first, window = rows[0], held[bisect_right(starts, rows[0].n) - 1]
-        items.append((base + first.n, first.key, first.salt + first.payload, first.raw_salt or None, first.parent))
-        revisions += [(base + r.n, r.revision, r.salt + r.payload, r.raw_salt or None) for r in rows[1:]]
-        outputs += [row_of_output(base, output, output.salt) for output in made]
-        last = max((output.stage for output in made), default=None)
-        if Window(window.first, window.end).reached(last) != first.place:
-            places.append((base + first.n, *place_row(first.place)))
-    for name, told in (("insert_items", items), ("insert_revisions", revisions), ("put_outputs", outputs),
-                       ("put_places", places)):  # fmt: skip
-        write_rows(db.cursor, SQL[name], told)
 
 
 def end_chunk(db: "SqliteFile", ended: Chunk) -> None:
@@ -482,6 +436,14 @@ def free_chunks(
     if any(row[0] in keeps for row in found):
         found = [row for row in db.execute(sql, (*terms, most + len(keeps))) if row[0] not in keeps]
     return [chunk_of(row) for row in found[:most]]
+
+
+def chunk_with(db: "SqliteFile", batch: BatchId, n: ItemNo) -> Chunk:
+    """Return the chunk that has an item. Raise UsageError if there is none."""
+    told = db.execute(SQL["chunk_of_item"], (batch, n))
+    if not told or n >= (found := chunk_of(told[0])).hi:
+        raise UsageError(f"batch number {batch} has no item number {n}")
+    return found
 
 
 def snapshots(db: "SqliteFile", chunk: Chunk) -> list[journal.Snapshot]:
@@ -558,72 +520,3 @@ def stages_in(definition: bytes) -> int | None:
         return stage_count(definition)
     except (msgspec.DecodeError, TypeError, LookupError):
         return None
-
-
-def insert_keys(db: "SqliteFile", batch: BatchId, numbers: "array[int]", lo: int) -> bool:
-    """Index items by the numbers of their keys, numbered from `lo`. Return False and index nothing if a key number is
-    taken: by a known item, by another of the group, or by another key."""
-    if not numbers:
-        return True
-    try:
-        db.execute(SQL["insert_keys"], (batch, lo - 1, apsw.carray(numbers)))
-    except apsw.ConstraintError:
-        return False
-    return True
-
-
-def insert_keys_one_by_one(
-    db: "SqliteFile", batch: BatchId, fresh: Sequence[NewItem | StoredItem], lo: int, index: KeyIndex
-) -> None:
-    """Index items that are known to be new, if some share their number with another key."""
-    numbers = index.numbers(item.key for item in fresh)
-    for n, (item, number) in enumerate(zip(fresh, numbers, strict=True), start=lo):
-        _probe_in(db, batch, item, number, n, index)
-
-
-def known_items(
-    db: "SqliteFile", batch: BatchId, items: Sequence[NewItem], numbers: "array[int]", index: KeyIndex
-) -> dict[int, tuple[ItemNo, bool]]:
-    """Return which of the items the batch has: index -> (number, whether the payload is the same)."""
-    rows = db.cursor(SQL["known_keys"], (batch, apsw.carray(numbers))) if items else ()
-    found = {number: (n, key, payload) for number, n, key, payload in rows}
-    have: dict[int, tuple[ItemNo, bool]] = {}
-    for at, item in enumerate(items) if found else ():
-        stored = found.get(numbers[at])
-        if stored is None:
-            continue
-        n, key, payload = stored
-        if key != item.key and key_text(key) != key_text(item.key):
-            other = find_key(db, batch, key_text(item.key), numbers[at], index)
-            if other is None:
-                continue
-            n, payload = other
-        have[at] = (n, payload is not None and payload[SALT_BYTES:] == item.payload)
-    return have
-
-
-def find_key(
-    db: "SqliteFile", batch: BatchId, key: str, number: int, index: KeyIndex
-) -> tuple[ItemNo, bytes | None] | None:
-    """Return the item with that key, and its payload; the search begins at `number`."""
-    for turn in count(1):
-        rows = db.execute(SQL["known_keys"], (batch, apsw.carray(array("q", [number]))))
-        if not rows:
-            break
-        _, n, stored, payload = rows[0]
-        if key_text(stored) == key:
-            return ItemNo(n), payload
-        number = index.probe(key, turn)
-    return None
-
-
-def _probe_in(
-    db: "SqliteFile", batch: BatchId, item: NewItem | StoredItem, number: int, n: int, index: KeyIndex
-) -> None:
-    """Index a key; if its number is taken by another key, probe for a free one."""
-    for turn in count(1):
-        db.execute("INSERT OR IGNORE INTO keys (batch, number, n) VALUES (?, ?, ?)", (batch, number, n))
-        taken_by = db.execute("SELECT n FROM keys WHERE batch = ? AND number = ?", (batch, number))[0][0]
-        if taken_by == n:
-            return
-        number = index.probe(key_text(item.key), turn)

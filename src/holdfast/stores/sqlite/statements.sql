@@ -78,9 +78,9 @@ SELECT k.number, k.n, i.key, coalesce((SELECT payload FROM revisions AS r WHERE 
 FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number IN (SELECT value FROM carray(?));
 
 -- name: insert_chunk
-INSERT INTO chunks (id, batch, number, lo, hi, parent, fence, grant_id, due, blame, progressed, done, skipped, dead, cancelled,
+INSERT INTO chunks (id, batch, number, lo, hi, parent, fence, grant_id, version, due, blame, progressed, done, skipped, dead, cancelled,
                     attempts, spent, tokens, seconds, seq, head, touched_at, kind, leg, first, "end", origin)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: next_numbers
 SELECT coalesce((SELECT max(id) FROM chunks), 0) + 1, coalesce((SELECT max(number) FROM chunks WHERE batch = ?), 0) + 1;

@@ -8,7 +8,6 @@ before it begins.
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,10 +34,10 @@ from holdfast.core.model import (
     Event,
     Item,
     ItemNo,
+    ItemOrigin,
     Kind,
     Lease,
     NewItem,
-    Origin,
     Output,
     Receipt,
     State,
@@ -54,12 +53,14 @@ from holdfast.stores.base import (
     SetBack,
     check_installable,
     further,
-    notes_in,
+    note_mark,
     random_bytes,
     unwritten,
 )
-from holdfast.stores.sqlite import rows
+from holdfast.stores.sqlite import copies, rows
+from holdfast.stores.sqlite.claims import Claims
 from holdfast.stores.sqlite.file import SqliteFile
+from holdfast.stores.sqlite.keys import insert_keys, insert_keys_one_by_one, known_items
 from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
     PLAIN_PLACES,
@@ -73,16 +74,12 @@ from holdfast.stores.sqlite.rows import (
     chunk_of,
     entry_of,
     event_of,
-    insert_keys,
-    insert_keys_one_by_one,
     item_of,
-    known_items,
     load,
     output_of,
     place_row,
     prepare,
     row_of_advance,
-    row_of_checkpoint,
     row_of_grant,
     row_of_output,
     row_of_start,
@@ -113,8 +110,8 @@ class SqliteStore:
         self.url = str(path)
         self.now = clock
         self._draw = draw
-        self._is_dead = is_dead
-        self._file = SqliteFile(self.path)
+        self._claims = Claims(is_dead)
+        self._file = SqliteFile(self.path, draw)
         self._epoch = Epoch(self._file)
         with self._file.reading() as db:
             self._index = KeyIndex(db.execute(SQL["get_meta"], (INDEX_KEY,))[0][0])
@@ -176,16 +173,13 @@ class SqliteStore:
                        after.sealed_at, after.expected, after.closed_at, after.ingested_at, batch)  # fmt: skip
                 db.execute(SQL["amend_batch"], row)
             if change.once:
-                db.execute(SQL["note_once"], (batch, self._mark(change.kind, change.body)))
+                db.execute(SQL["note_once"], (batch, note_mark(self._index, change.kind, change.body)))
             entry = self._link_batch(db, found, change.kind, change.body, actor)
             self._tell(db, batch, change.events)
             return course.Amended(batch=replace(after, seq=entry.seq, head=entry.hash), written=True)
 
     def _is_noted(self, db: SqliteFile, batch: BatchId, kind: str, body: journal.Body) -> bool:
-        return rows.is_noted(db, batch, self._mark(kind, body), kind, journal.encode_content(body))
-
-    def _mark(self, kind: str, body: journal.Body) -> bytes:
-        return self._index.mark(f"note {kind}", journal.encode_content(body))
+        return rows.is_noted(db, batch, note_mark(self._index, kind, body), kind, journal.encode_content(body))
 
     def _chunks_of(self, db: SqliteFile, batch: BatchId) -> list[Chunk]:
         return [chunk_of(row) for row in db.execute(SQL["chunks_of_batch"], (batch, -1))]
@@ -196,21 +190,7 @@ class SqliteStore:
         with self._file.writing("open_batch") as db:
             if self._batch(db, "batch_by_name", copy.batch.name) is not None:
                 raise Refused(f"{self.path} has a batch {copy.batch.name!r} since just now: nothing was changed")
-            batch = rows.insert_copied_batch(db, copy.batch)
-            ids = rows.insert_copied_chunks(db, batch, copy.chunks)
-            chains = {chunk.number: int(ids[chunk.id]) for chunk in copy.chunks} | {0: -int(batch)}
-            for some in _in_groups(copy.items()):
-                items: Sequence[NewItem | StoredItem] = [revisions[0] for revisions, _ in some]
-                lo = some[0].revisions[0].n
-                if not insert_keys(db, batch, self._index.numbers(item.key for item in items), lo):
-                    insert_keys_one_by_one(db, batch, items, lo, self._index)
-                rows.insert_copied_items(db, batch, some, copy.chunks)
-            reached = [(batch << ITEM_BITS, at) for at in copy.checkpoints()]
-            write_rows(db.cursor, SQL["put_checkpoints"], [row_of_checkpoint(base, at, at.at) for base, at in reached])
-            for entries in _in_groups(copy.entries()):
-                rows.insert_entries(db, [replace(entry, chain=chains[number]) for number, entry in entries])
-                for kind, body in notes_in(entries):
-                    db.execute(SQL["note_once"], (batch, self._mark(kind, body)))
+            batch = copies.install(db, copy, self._index)
             return self._known_batch(db, batch)
 
     # -- the outbox ---------------------------------------------------------------------------------------------
@@ -241,7 +221,7 @@ class SqliteStore:
 
     def add_items(
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
-        actor: str = "", origin: Origin = NOWHERE,
+        actor: str = "", origin: ItemOrigin = NOWHERE,
     ) -> Admitted:  # fmt: skip
         numbers, known = self._index.numbers(item.key for item in items), None
         if self._returning.get(batch, True):
@@ -282,7 +262,7 @@ class SqliteStore:
         return fresh, answer
 
     def _admit(self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str,
-               origin: Origin) -> None:  # fmt: skip
+               origin: ItemOrigin) -> None:  # fmt: skip
         now, (id_, number) = self.now(), rows.new_numbers(db, batch.id)
         body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
                                                  end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
@@ -312,9 +292,9 @@ class SqliteStore:
             offer = self._offer(db, want, now, db.waited)
             if isinstance(offer, Idle):
                 return offer
-            afford = self._affordable(db, want, now)
+            afford = self._claims.affordable(db, want, now)
             if afford == 0:
-                return replace(self._idle(db, want), why=Barrier.BUDGET)
+                return replace(self._claims.idle(db, want, self.now()), why=Barrier.BUDGET)
             first, *others = offer
             batch = self._known_batch(db, want.batch)
             first = self._roll_over(db, batch, first) if lease.must_end(first) else first
@@ -359,37 +339,8 @@ class SqliteStore:
         """Return chunks that may be claimed, the preferred one first, or the reason why there is none."""
         dead = rows.dead_count(db, want.batch) if want.tolerance is not None else 0
         why = course.barrier(self._known_batch(db, want.batch), now, want.tolerance, dead)
-        chunks = self._claimable(db, want, now, waited) if why is None else ()
-        return chunks or replace(self._idle(db, want), why=why)
-
-    def _claimable(self, db: SqliteFile, want: ClaimRequest, now: float, waited: float) -> Sequence[Chunk]:
-        if want.only is not None:
-            chunk = self._chunk_of(db, want.batch, want.only)
-            is_dead = chunk.owner is not None and self._is_dead(chunk.owner)
-            may = lease.may_claim(chunk, now=now, waited=waited, owner_is_dead=is_dead)
-            return [chunk] if may and chunk.id not in want.keeps else []
-        most = max(1, want.chunks)
-        lists = {"claimable_again": (now, now - waited), "claimable_fresh": (now - waited,),
-                 "claimable_early": (now, now, now - waited)}  # fmt: skip
-        for name, times in lists.items():
-            if free := rows.free_chunks(db, SQL[name], (want.batch, *times), most, want.keeps):
-                return free
-        dead = [owner for owner in rows.holders(db, want.batch, now) if self._is_dead(owner)]
-        left = [rows.free_chunks(db, SQL["left_by"], (want.batch, owner, now), 1, want.keeps) for owner in dead]
-        return sorted((chunk for found in left for chunk in found), key=lambda chunk: chunk.lo)[:1]
-
-    def _dead_owners(self, chunks: Iterable[Chunk]) -> set[str]:
-        """Return the owners that are dead. Each is checked once, because that reads the system's process table."""
-        return {owner for owner in {chunk.owner for chunk in chunks} if owner is not None and self._is_dead(owner)}
-
-    def _affordable(self, db: SqliteFile, want: ClaimRequest, now: float) -> int | None:
-        """Return how many items the budget covers. Money reserved by a grant that ended without a release is free
-        again: its owner spends no more."""
-        if want.cap is None:
-            return None
-        spent = db.execute(SQL["money_spent"], (want.batch,))[0][0]
-        reserved = sum(chunk.reserved for chunk in self._held(db, want.batch, now, want.keeps))
-        return lease.affordable(cap=want.cap, reserve=want.reserve, spent=spent, reserved=reserved)
+        chunks = self._claims.claimable(db, want, now, waited) if why is None else ()
+        return chunks or replace(self._claims.idle(db, want, self.now()), why=why)
 
     def _grant(
         self, db: SqliteFile, uid: bytes, chunk: Chunk, want: ClaimRequest, now: float, afford: int | None
@@ -403,27 +354,6 @@ class SqliteStore:
         tried = rows.snapshots(db, given.chunk) if chunk.seq or chunk.parent else []
         entry = given.entry(uid, tried, now, self._draw)
         return Granted(given.claim(uid), entry, row_of_grant(given.chunk, chunk.fence, entry))
-
-    def _idle(self, db: SqliteFile, want: ClaimRequest) -> Idle:
-        if want.only is not None:
-            chunk = self._chunk_of(db, want.batch, want.only)
-            due = chunk.due if chunk.owner is None else max(chunk.due, chunk.expires)
-            held = int(chunk.pending > 0 and self._is_held(chunk, self.now()))
-            return Idle(pending=chunk.pending, next_due=due if chunk.pending else None, held=held, mark=db.mark())
-        pending, due = db.execute(SQL["idle_facts"], (want.batch,))[0]
-        holders = rows.holders(db, want.batch, self.now())
-        held = sum(count for owner, count in holders.items() if count and not self._is_dead(owner))
-        return Idle(pending=pending, next_due=due, held=held, mark=db.mark())
-
-    def _held(self, db: SqliteFile, batch: BatchId, now: float, keeps: frozenset[ChunkId]) -> list[Chunk]:
-        held = [chunk_of(row) for row in db.execute(SQL["held_chunks"], (batch, now))]
-        dead = self._dead_owners(held)
-        return [each for each in held if each.id in keeps or (each.expires >= now and each.owner not in dead)]
-
-    def _is_held(self, chunk: Chunk, now: float) -> bool:
-        """Return whether the chunk has a live owner: its lease has not ended, and its process is not known to be
-        dead."""
-        return chunk.owner is not None and chunk.expires >= now and not self._is_dead(chunk.owner)
 
     def load(self, claim: Claim, after: ItemNo | None, limit: int, max_bytes: int) -> list[Item]:
         base = claim.batch << ITEM_BITS
@@ -508,7 +438,7 @@ class SqliteStore:
                 raise Refused(f"batch {batch.name!r} is sealed: reopen it before changing its items")
             now = self.now()
             changed: list[ItemNo] = []
-            parts = list(acts.by_chunk(act, lambda n: self._chunk_of(db, act.batch, n)))
+            parts = list(acts.by_chunk(act, lambda n: rows.chunk_with(db, act.batch, n)))
             if acts.may_come_again(act) and rows.was_done(db, act, [chunk.id for chunk, _ in parts]):
                 return []
             for chunk, changes in parts:
@@ -638,23 +568,10 @@ class SqliteStore:
             raise UsageError(f"{self.path} has no batch number {batch}")
         return found
 
-    def _chunk_of(self, db: SqliteFile, batch: BatchId, n: ItemNo) -> Chunk:
-        told = db.execute(SQL["chunk_of_item"], (batch, n))
-        if not told or n >= (found := chunk_of(told[0])).hi:
-            raise UsageError(f"batch number {batch} has no item number {n}")
-        return found
-
 
 def _is_nothing_new(batch: Batch, items: Sequence[NewItem], known: ingest.Known, *, ended: bool) -> bool:
     """Return whether there is nothing to write: then even a sealed batch accepts the items."""
     return len(known) == len(items) and (not ended or batch.ingested_at is not None)
-
-
-def _in_groups(values: Iterable[T]) -> Iterator[list[T]]:
-    """Yield values in lists, so that memory stays flat."""
-    left = iter(values)
-    while some := list(islice(left, PAGE)):
-        yield some
 
 
 def _of_different_chunks(landing: Sequence[Landing]) -> Iterable[Sequence[Landing]]:

@@ -11,9 +11,8 @@ from typing import Any
 import apsw
 
 from holdfast.core import journal, record
-from holdfast.core.commitments import INDEX_KEY_BYTES, UID_BYTES, KeyIndex
+from holdfast.core.commitments import INDEX_KEY_BYTES, UID_BYTES, Draw, KeyIndex
 from holdfast.core.model import Batch, BatchId
-from holdfast.stores.base import random_bytes
 
 ITEM_BITS = 34
 GROUP = 20_000
@@ -21,14 +20,14 @@ INDEX_KEY = "index_key"
 FORMATTED = "formatted"
 
 
-def to_second_format(db: apsw.Connection) -> Iterator[None]:
-    """Complete migration 7; yields after each step."""
-    key = random_bytes(INDEX_KEY_BYTES)
+def to_second_format(db: apsw.Connection, draw: Draw) -> Iterator[None]:
+    """Complete migration 7; yields after each change."""
+    key = draw(INDEX_KEY_BYTES)
     db.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (INDEX_KEY, key))
     yield
     yield from _index_keys(db, KeyIndex(key))
     for (number,) in _rows(db, "SELECT id FROM batches ORDER BY id"):
-        _begin_format(db, BatchId(number))
+        _begin_format(db, BatchId(number), draw)
         yield
 
 
@@ -49,14 +48,14 @@ def _index_keys(db: apsw.Connection, index: KeyIndex) -> Iterator[None]:
         yield
 
 
-def _begin_format(db: apsw.Connection, number: BatchId) -> None:
+def _begin_format(db: apsw.Connection, number: BatchId, draw: Draw) -> None:
     """Give a batch its uid, and add the entry at which format 2 begins."""
     chunks = _rows(db, "SELECT id, number FROM chunks WHERE batch = ? ORDER BY id", number)
     seq, head = _rows(db, "SELECT seq, head FROM batches WHERE id = ?", number)[0]
-    batch = Batch(id=number, uid=random_bytes(UID_BYTES), name="", pipeline="", definition=b"", opened_at=0.0,
+    batch = Batch(id=number, uid=draw(UID_BYTES), name="", pipeline="", definition=b"", opened_at=0.0,
                   admitted=0, seq=seq, head=head)  # fmt: skip
     body = journal.Formatted(batch=number, chunks=chunks)
-    entry = record.link_batch(batch, FORMATTED, body, "", time.time(), random_bytes)
+    entry = record.link_batch(batch, FORMATTED, body, "", time.time(), draw)
     db.execute("INSERT INTO journal (chain, seq, head, body, hash) VALUES (?, ?, ?, ?, ?)",
                (entry.chain, entry.seq, entry.head, entry.body, entry.hash))  # fmt: skip
     db.execute("UPDATE batches SET uid = ?, seq = ?, head = ? WHERE id = ?",
@@ -67,5 +66,5 @@ def _rows(db: apsw.Connection, sql: str, *bindings: int) -> list[Any]:
     return db.execute(sql, bindings).fetchall()
 
 
-STEPS: Mapping[int, Callable[[apsw.Connection], Iterator[None]]] = {7: to_second_format}
+COMPLETED_BY: Mapping[int, Callable[[apsw.Connection, Draw], Iterator[None]]] = {7: to_second_format}
 """By the number of the migration that they complete."""

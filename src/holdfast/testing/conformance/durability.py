@@ -6,7 +6,7 @@ from unittest import mock
 from msgspec.structs import replace
 
 from holdfast.core import lease
-from holdfast.core.model import Claim, ItemNo, Kind, NewItem, Origin
+from holdfast.core.model import Claim, ItemNo, ItemOrigin, Kind, NewItem
 from holdfast.stores import faults
 from holdfast.stores.base import Idle, Store, has_landed
 from holdfast.testing.conformance.kit import DEFINITION, Kit, done, failed, needs, new_item, proves, reset
@@ -96,7 +96,8 @@ def two_handles_see_one_state(kit: Kit) -> None:
 @proves("E5", "E13")
 def revisions_parents_and_ended_chains_are_the_same_when_the_store_is_opened_again(kit: Kit) -> None:
     raw = NewItem("a", b"1", raw=b'"1"')
-    kit.store.add_items(kit.batch, [raw, NewItem("b", b"2", parent=ItemNo(0))], origin=Origin(source="x", schema="y"))
+    child = NewItem("b", b"2", parent=ItemNo(0))
+    kit.store.add_items(kit.batch, [raw, child], origin=ItemOrigin(source="x", schema="y"))
     claim = kit.claim("ann", 1)
     kit.land(claim, [failed(kit.load(claim)[0])], release=True)
     renewed = replace(reset(0, kit.place(0)), renewed=NewItem("a", b"3", raw=b'"3"'))

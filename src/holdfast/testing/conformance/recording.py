@@ -15,15 +15,15 @@ from holdfast.core.model import (
     CommitRefusal,
     Entry,
     ItemNo,
+    ItemOrigin,
     Kind,
     NewItem,
-    Origin,
     Receipt,
     State,
     TextFrame,
     chain_of_batch,
 )
-from holdfast.stores.base import Idle
+from holdfast.stores.base import Idle, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.conformance.kit import (
     DEFINITION,
@@ -144,7 +144,7 @@ def _commit(kit: Kit, claim: Claim) -> journal.Checkpointed:
 @proves("E1", "E13")
 def an_item_that_validation_changed_has_a_commitment_to_what_was_given(kit: Kit) -> None:
     items = [NewItem("a", b"1", raw=b'"1"'), NewItem("b", b"2"), NewItem("c", b"3", raw=b'"3"')]
-    kit.store.add_items(kit.batch, items, origin=Origin(source="a list", schema="f00d"), actor="ann")
+    kit.store.add_items(kit.batch, items, origin=ItemOrigin(source="a list", schema="f00d"), actor="ann")
     body = kit.last()
     assert isinstance(body, Ingested)
     assert (body.source, body.schema, list(body.raw_items or ())) == ("a list", "f00d", [0, 2])
@@ -267,8 +267,8 @@ def _moved(entry: Entry) -> list[journal.Moved]:
 
 @proves("A2")
 def items_pass_only_through_the_window_of_their_chunk(kit: Kit) -> None:
-    kit.store.add_items(kit.batch, [new_item("a"), new_item("b")], origin=Origin(leg=0, first=0, end=1))
-    kit.store.add_items(kit.batch, [new_item("c")], origin=Origin(leg=1, first=1, end=2))
+    kit.store.add_items(kit.batch, [new_item("a"), new_item("b")], origin=ItemOrigin(leg=0, first=0, end=1))
+    kit.store.add_items(kit.batch, [new_item("c")], origin=ItemOrigin(leg=1, first=1, end=2))
     assert [(chunk.leg, chunk.first, chunk.end) for chunk in kit.store.chunks(kit.batch)] == [(0, 0, 1), (1, 1, 2)]
     assert [row.place.stage for row in kit.store.items(kit.batch)] == [0, 0, 1]
     first = kit.claim("ann", limit=1)
@@ -345,17 +345,22 @@ def an_owner_from_before_the_end_of_a_chain_cannot_commit(kit: Kit) -> None:
 # -- copies of batches --------------------------------------------------------------------------------------------
 
 
-def _with_everything(kit: Kit) -> Kit:
-    """Return a batch in a memory store in which everything occurs that a copy has to take over."""
-    memory = MemoryStore(clock=kit.clock, is_dead=kit.dead.__contains__)
-    memory.open_batch("elsewhere", "pages", DEFINITION, actor="tester")
-    there = kit.at(memory, memory.open_batch("novel", "pages", DEFINITION, actor="tester").id)
+def with_everything(kit: Kit, store: Store) -> Kit:
+    """Return a new batch of a store in which everything occurs that a copy has to take over."""
+    there = kit.at(store, store.open_batch("novel", "pages", DEFINITION, actor="tester").id)
     _work_on_items(there)
     _work_on_partitions(there)
-    memory.add_items(there.batch, [NewItem("a/1", b"1", parent=ItemNo(0))], origin=Origin(leg=1, first=1, end=2))
-    memory.amend(there.batch, NOTE, actor="ann")
+    store.add_items(there.batch, [NewItem("a/1", b"1", parent=ItemNo(0))], origin=ItemOrigin(leg=1, first=1, end=2))
+    store.amend(there.batch, NOTE, actor="ann")
     there.check()
     return there
+
+
+def _elsewhere(kit: Kit) -> Kit:
+    """Return such a batch in a memory store, where it is the second."""
+    memory = MemoryStore(clock=kit.clock, is_dead=kit.dead.__contains__)
+    memory.open_batch("elsewhere", "pages", DEFINITION, actor="tester")
+    return with_everything(kit, memory)
 
 
 NOTE = course.to_note("told", journal.Acted(reason="so"), once=True)
@@ -395,7 +400,7 @@ def _work_on_partitions(kit: Kit) -> None:
 def a_batch_of_another_store_is_installed_as_it_was(kit: Kit) -> None:
     kit.admit(*"ab")
     kit.finish(kit.claim())
-    mine, there = kit.everything(), _with_everything(kit)
+    mine, there = kit.everything(), _elsewhere(kit)
     copy = HeldCopy(there.store, there.batch)
     made = kit.store.install(copy)
     here = kit.at(kit.store, made.id)
@@ -410,7 +415,7 @@ def a_batch_of_another_store_is_installed_as_it_was(kit: Kit) -> None:
 
 @proves("A1", "C3", "E2")
 def work_continues_on_an_installed_batch(kit: Kit) -> None:
-    there = _with_everything(kit)
+    there = _elsewhere(kit)
     here = kit.at(kit.store, kit.store.install(HeldCopy(there.store, there.batch)).id)
     fences = {chunk.number: chunk.fence for chunk in there.store.chunks(there.batch)}
     kit.clock.advance(100)
@@ -432,7 +437,7 @@ def work_continues_on_an_installed_batch(kit: Kit) -> None:
 
 @proves("B7")
 def a_batch_is_installed_once_and_its_notes_are_known(kit: Kit) -> None:
-    there = _with_everything(kit)
+    there = _elsewhere(kit)
     copy = HeldCopy(there.store, there.batch)
     here = kit.at(kit.store, kit.store.install(copy).id)
     before = here.everything()
@@ -452,7 +457,7 @@ def a_batch_is_installed_once_and_its_notes_are_known(kit: Kit) -> None:
 
 @proves("C1")
 def a_batch_that_is_being_worked_on_is_not_installed(kit: Kit) -> None:
-    there = _with_everything(kit)
+    there = _elsewhere(kit)
     there.claim("ann", limit=1, only=7)
     before = kit.everything()
     with pytest.raises(Refused, match="being worked on"):

@@ -71,7 +71,7 @@ def write(
     `redact`, without any text."""
     chunks = [chunk for chunk in store.chunks(batch.id) if chunk.lo < batch.admitted]
     with whole_or_absent(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        bundle, told = _Bundle(archive), _Told(redact)
+        bundle, told = _Bundle(archive), _ToldWords(redact)
         bundle.add_text("README.txt", README)
         bundle.add_text("check.py", script())
         count = bundle.add_lines("journal.jsonl", _entries(store, batch, chunks), told.line)
@@ -163,7 +163,7 @@ class _ArchiveFile:
         self._stream.write(data)
 
 
-class _Told:
+class _ToldWords:
     """The lines of the journal, and what follows from them: the seal in force, and the format in which payloads and
     outputs were recorded."""
 
@@ -252,7 +252,7 @@ def _items(store: Store, batch: Batch) -> Iterator[tuple[StoredItem, list[Output
 class _ItemLines:
     """The lines about items, with digests by the formula of the format in which each was recorded."""
 
-    def __init__(self, batch: Batch, told: _Told, *, redact: bool) -> None:
+    def __init__(self, batch: Batch, told: _ToldWords, *, redact: bool) -> None:
         self._uid, self._told, self._redact = batch.uid, told, redact
         self._names = stage_names(batch)
 

@@ -352,7 +352,7 @@ def there(tmp_path: Path) -> Batch | None:
 def test_the_command_copies_a_batch_and_opens_it_elsewhere(command: Command, tmp_path: Path) -> None:
     made = command("export", "novel", "--copy", "--out", "novel.batch", "--store", "here.db")
     assert (made.code, "Copy of 12 items" in made.out) == (0, True)
-    assert "--from-copy novel.batch" in " ".join(made.out.split())
+    assert "import --from-copy; it is paused there" in " ".join(made.out.split())
     opened = command(*OPEN, *AGREED)
     assert opened.code == 0, opened.err
     found = there(tmp_path)

@@ -168,3 +168,19 @@ class BatchDocuments:
         """Return the error for a document that other processes keep changing first."""
         url = self._documents.bucket.url
         return StoreUnavailable(f"{url}: other processes keep changing {what}, {TURNS} times in a row: try again later")
+
+
+def amended(document: BatchDocument, change: Amendment, marks: Sequence[bytes] = ()) -> BatchDocument:
+    """Return a batch after an amendment; its chain is not linked yet. Lifting a seal removes its id. `marks`: that of
+    a note that is written only once."""
+    return msgspec.structs.replace(
+        document,
+        batch=change.batch,
+        seal=document.seal if change.batch.sealed_at == document.batch.sealed_at else "",
+        noted=[*document.noted, *(mark for mark in marks if mark not in document.noted)],
+    )
+
+
+def mark_of(index: KeyIndex, kind: str, body: journal.Body) -> bytes:
+    """Return the mark by which a batch remembers that a note was written."""
+    return index.mark(f"note {kind}", journal.encode_content(body))

@@ -144,21 +144,21 @@ class BucketStore:
             if not document.batch.uid:
                 self._with_uid(held)
                 continue
-            marks = [documents.mark_of(self._index(), change.kind, change.body)] if change.once else []
+            marks = [mark_of(self._index(), change.kind, change.body)] if change.once else []
             entry = record.link_batch(document.batch, change.kind, change.body, actor, facts.now, self._draw)
             point = faults.AMENDMENTS.get(change.kind, faults.NOTE)
             try:
-                written = self._batches.write(held, documents.amended(document, change, marks), entry, point)
+                written = self._batches.write(held, amended(document, change, marks), entry, point)
             except Raced:
                 continue
             return course.Amended(batch=written.document.batch, written=True)
         raise self._batches.crowded(str(batch))
 
     def _is_noted(self, document: BatchDocument, kind: str, body: journal.Body) -> bool:
-        if documents.digest_of(kind, body) in document.noted:
+        if digest_of(kind, body) in document.noted:
             return True
         has_marks = bool(document.noted and document.batch.uid)
-        return has_marks and documents.mark_of(self._index(), kind, body) in document.noted
+        return has_marks and mark_of(self._index(), kind, body) in document.noted
 
     def _swept(self, held: HeldDocument[BatchDocument]) -> list[Chunk]:
         return [seen.chunk for seen in self._chunks.sweep(held)]
@@ -252,7 +252,7 @@ class BucketStore:
         """Return the document of a chunk, under another number if its own is taken; its chain begins at the next entry
         of the batch."""
         while True:
-            made, entry = documents.new_chunk(batch, fresh, body, epoch=self._documents.epoch, actor=actor,
+            made, entry = chunks.new_chunk(batch, fresh, body, epoch=self._documents.epoch, actor=actor,
                                               now=self.now(), draw=self._draw)  # fmt: skip
             held = self._documents.create(names.chunk(batch.id, body.chunk), made)
             if held is not None:
@@ -279,77 +279,6 @@ class BucketStore:
                 raise StoreUnavailable(f"{error}; if a chunk was granted, its lease ends by itself") from error
         raise self._batches.crowded(f"the chunks of batch {want.batch}")
 
-    def _offer(
-        self, document: BatchDocument, seen: Sequence[SeenChunk], want: ClaimRequest, *, is_crowded: bool
-    ) -> SeenChunk | Idle:
-        """Return a chunk that may be claimed, or why there is none. After a lost race, choose another one."""
-        now = self.now()
-        why = course.barrier(document.batch, now, want.tolerance, sum(each.chunk.counts.dead for each in seen))
-        if want.only is not None:
-            seen = [chunk_with(seen, want.only, document.batch)]
-        if why is not None:
-            return replace(self._chunks.idle(seen, now), why=why)
-        others = [each for each in seen if each.chunk.id not in want.keeps]
-        free = [each for each in others if self._chunks.may_claim(each, now)]
-        if not free:
-            free = [
-                each
-                for each in others
-                if self._chunks.may_claim(each, now, is_dead=self._chunks.is_known_dead(each.chunk))
-            ]
-        if not free:
-            return self._chunks.idle(seen, now)
-        if is_crowded:
-            return random.choice(free)  # noqa: S311 - any will do
-        return min(free, key=lambda each: (each.chunk.due == 0, each.chunk.due, each.chunk.lo))
-
-    def _grant(self, batch: BatchDocument, seen: SeenChunk, want: ClaimRequest) -> Claim:
-        """Grant a chunk. The chunk that is cut off is written first; it exists once the document of its parent lists
-        it. So does the successor of a chunk whose chain ends: it is granted before it is listed."""
-        held = self._chunks.document(seen)
-        if held.document.revision != seen.revision:
-            raise Raced
-        over = self._roll_over(batch, held) if lease.must_end(held.document.chunk) else None
-        before, held = held, held if over is None else over.successor
-        now, uid, grant_id = self.now(), batch.batch.uid, self._draw(GRANT_BYTES)
-        number = self._chunks.next_number(want.batch)
-        while True:
-            cut = documents.grant(held.document, want, grant_id, now=now, floor=self._documents.epoch, child=number)
-            child = (
-                self._documents.create(names.chunk(want.batch, number), cut.child) if cut.child is not None else None
-            )
-            if child is not None or cut.child is None:
-                break
-            number = self._chunks.next_number(want.batch, taken=number)
-        entry = cut.given.entry(uid, documents.snapshots(cut.granted), now, self._draw)
-        self._write_chunk(held, cut.granted, entry, "claim")
-        if over is not None:
-            self._write_chunk(before, over.ended, over.last, "claim")
-        if child is not None:
-            self._chunks.saw(child)
-        return cut.given.claim(uid)
-
-    def _roll_over(self, batch: BatchDocument, held: HeldDocument[ChunkDocument]) -> "RolledOver":
-        """Write the successor of a chunk whose chain ends. It is returned with the owner that the chunk has, because a
-        grant names the owner before."""
-        document, chunk = held.document, held.document.chunk
-        items = list(self._items.stored(batch, document, list(documents.places_of(document).items())))
-        outputs = list(self._items.outputs(batch, document, chunk.lo, chunk.hi, None))
-        reached = list(self._items.checkpoints(batch, document, chunk.lo, chunk.hi))
-        number, made = self._chunks.next_number(chunk.batch), None
-        while made is None:
-            rolled = record.roll_over(
-                batch.batch.uid, chunk, items, outputs, reached, id_=names.chunk_id(chunk.batch, number), number=number,
-                now=self.now(), draw=self._draw, mark=self._index().mark,
-            )  # fmt: skip
-            ended, successor = documents.continued(document, rolled)
-            self._chains.write(chunk.batch, number, rolled.last.hash, rolled.first)
-            made = self._documents.create(names.chunk(chunk.batch, number), successor)
-            number = number if made is not None else self._chunks.next_number(chunk.batch, taken=number)
-        self._chunks.saw(made)
-        owned = HeldDocument(made.name, replace(made.document, chunk=rolled.successor), made.mark)
-        return RolledOver(owned, ended, rolled.last)
-
     # -- holding ------------------------------------------------------------------------------------------------
 
     def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -368,7 +297,7 @@ class BucketStore:
             expires = self.now() + seconds
             faults.reach("renew.written")
             try:
-                written = self._documents.swap(held, documents.renewed(held.document, expires, seconds))
+                written = self._documents.swap(held, chunks.renewed(held.document, expires, seconds))
             except Raced:
                 held = self._chunks.fresh(batch, number)
                 continue
@@ -417,7 +346,7 @@ class BucketStore:
         name = self._chains.write(chunk.batch, number, chunk.head, entry)
         if data is not None:
             self._items.write_data(chunk.batch, number, name, data)
-            after = documents.named(after, str(name), data.accs)
+            after = chunks.named(after, str(name), data.accs)
         faults.reach(f"{point}.written")
 
         def landed(later: ChunkDocument) -> bool:
@@ -468,11 +397,11 @@ class BucketStore:
         held = self._of(commit)
         if held is not None and _is_guarded(held, commit):
             commit.check_range(held.document.chunk.lo, held.document.chunk.hi)
-            documents.committed(held.document, commit, self.now())
+            chunks.committed(held.document, commit, self.now())
 
     def _commit_one(self, commit: Commit) -> Receipt:
         held, written = self._of(commit), record.of_commit(commit, self._draw, self._index().mark)
-        commit = documents.salted_commit(written)
+        commit = chunks.salted_commit(written)
         for turn in range(TURNS):
             if turn or held is None or not _is_guarded(held, commit) or held.document.seal:
                 held = self._chunks.fresh(names.batch_of(commit.chunk), names.number_of(commit.chunk))
@@ -489,8 +418,8 @@ class BucketStore:
                                       fence=commit.fence, grant=commit.grant, commit_id=commit.id)  # fmt: skip
             faults.reach("commit.begun")
             try:
-                after = documents.committed(held.document, commit, now)
-                self._write_chunk(held, after, entry, "commit", documents.data_of_commit(commit))
+                after = chunks.committed(held.document, commit, now)
+                self._write_chunk(held, after, entry, "commit", chunks.data_of_commit(commit))
             except Raced:
                 continue
             return LANDED
@@ -551,7 +480,7 @@ class BucketStore:
         others = [chunk for chunk in lineage([each.chunk for each in seen], left[0].n) if chunk.id not in written]
         if acts.may_come_again(act) and any(self._chains.has(chunk, act.id) for chunk in others):
             return len(changes), []
-        places = documents.places_of(document)
+        places = chunks.places_of(document)
         effect = acts.apply(act, document.chunk, changes, {change.n: places[change.n] for change in changes})
         if effect.changes:
             self._write_act(self._with_uid(batch).document.batch.uid, held, act, effect, now)
@@ -565,9 +494,9 @@ class BucketStore:
         made = record.of_act(effect, uid, chunk, act.id, self._draw, document.newest, self._index().mark)
         entry = record.link_chunk(uid, chunk, act.kind, made.encoded, act.actor, now, fence=effect.fence,
                                   commit_id=act.id)  # fmt: skip
-        after = documents.acted(document, documents.salted_effect(effect, made), now)
-        after = documents.revised(after, chunk, made.revisions, self._index)
-        self._write_chunk(held, after, entry, "act", documents.data_of_act(made))
+        after = chunks.acted(document, chunks.salted_effect(effect, made), now)
+        after = chunks.revised(after, chunk, made.revisions, self._index)
+        self._write_chunk(held, after, entry, "act", chunks.data_of_act(made))
 
     # -- batches and chunks -------------------------------------------------------------------------------------
 
@@ -653,14 +582,6 @@ class BucketStore:
             return []
         wanted = self._chains.follow(batch, number, *facts)[after : after + limit]
         return self._chunks.each(lambda name: self._chains.read(batch, number, name), wanted)
-
-
-class RolledOver(NamedTuple):
-    """The successor of a chunk, and what is still to be written: the chunk without its items, and its last entry."""
-
-    successor: HeldDocument[ChunkDocument]
-    ended: ChunkDocument
-    last: Entry
 
 
 def _asked(want: ClaimRequest) -> tuple[int, int | None]:

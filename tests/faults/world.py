@@ -101,7 +101,7 @@ def gather(store: SqliteStore, folder: Path, items: int, crashed: frozenset[int]
     )  # fmt: skip
     floors: dict[int, int] = {}
     for chunk in sorted(world.chunks, key=lambda chunk: chunk.id):
-        last = floors.get(chunk.id, 0)
+        last = floors.get(chunk.number, 0)
         for entry in each_entry(store, chunk.id):
             header, body = journal.decode_header(entry.head), sections.decode(entry)
             if isinstance(body, journal.Claimed):

@@ -52,6 +52,7 @@ def all_simple(windows: Iterable[Window]) -> Iterator[tuple[Window, State]]:
 def by_chance(windows: Iterable[Window], seed: int) -> Iterator[tuple[Window, State]]:
     """States without end, from one busy moment after the other."""
     busy = [(window, random.Random(f"{seed} {window.at}")) for window in windows if is_busy(window)]
+    assert busy, "no moment is busy: there is nothing to draw"
     while True:
         yield from ((window, drawn(window, rng)) for window, rng in busy)
 

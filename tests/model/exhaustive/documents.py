@@ -26,7 +26,7 @@ from holdfast.core.outcome import Done
 from holdfast.core.retry import Policy
 from holdfast.core.settle import Holder, Reached
 from holdfast.core.states import Transition, move
-from holdfast.stores.bucket import documents as bucket_chunks
+from holdfast.stores.bucket import chunks as bucket_chunks
 from holdfast.stores.bucket import store as bucket
 from holdfast.stores.bucket.cas import HeldDocument
 from holdfast.stores.bucket.documents import ChunkDocument

@@ -12,7 +12,7 @@ from holdfast.core import acts, lease
 from holdfast.core.errors import StoreError, StoreUnavailable
 from holdfast.core.model import Chunk, Commit, Lease, Receipt
 from holdfast.stores.bucket import BucketStore, names
-from holdfast.stores.bucket import documents as bucket_chunks
+from holdfast.stores.bucket import chunks as bucket_chunks
 from holdfast.stores.bucket import store as bucket
 from holdfast.stores.bucket.batches import BatchDocuments
 from holdfast.stores.bucket.cache import ChunkCache, SeenChunk

@@ -174,7 +174,9 @@ class Projection:
     def replay(self, number: int, entry: Entry, header: journal.Header, body: journal.Body) -> None:
         """Replay one entry of the chain of the chunk with that number; entries come in order, a parent's before its
         child's. Raise Inconsistent if it does not fit those before."""
-        standing = self._standing[number]
+        standing = self._standing.get(number)
+        if standing is None:
+            raise Inconsistent("no entry before it says where its chunk comes from")
         if standing.is_ended:
             raise Inconsistent("it follows the end of its chain")
         if number in self._endings and not isinstance(body, journal.Continued):

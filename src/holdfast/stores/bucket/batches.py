@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.core import journal, record
-from holdfast.core.commitments import INDEX_KEY_BYTES, UID_BYTES, Draw
+from holdfast.core.commitments import INDEX_KEY_BYTES, UID_BYTES, Draw, KeyIndex
+from holdfast.core.course import Amendment
 from holdfast.core.errors import StoreUnavailable, UsageError
 from holdfast.core.limits import BATCHES
 from holdfast.core.model import Batch, BatchId, Chunk, Entry
@@ -173,7 +174,7 @@ class BatchDocuments:
 def amended(document: BatchDocument, change: Amendment, marks: Sequence[bytes] = ()) -> BatchDocument:
     """Return a batch after an amendment; its chain is not linked yet. Lifting a seal removes its id. `marks`: that of
     a note that is written only once."""
-    return msgspec.structs.replace(
+    return replace(
         document,
         batch=change.batch,
         seal=document.seal if change.batch.sealed_at == document.batch.sealed_at else "",

@@ -36,11 +36,11 @@ from holdfast.core.record import Admission
 from holdfast.stores import faults
 from holdfast.stores.base import BatchCopy, CopiedItem, notes_in
 from holdfast.stores.bucket import names
-from holdfast.stores.bucket.batches import TURNS, BatchDocuments
+from holdfast.stores.bucket.batches import TURNS, BatchDocuments, mark_of
 from holdfast.stores.bucket.cache import ChunkCache
 from holdfast.stores.bucket.cas import DocumentStore, Raced, StoreIndex, patient
+from holdfast.stores.bucket.chunks import LARGE_ACC
 from holdfast.stores.bucket.documents import (
-    LARGE_ACC,
     PAYLOAD,
     REF,
     BatchDocument,
@@ -52,7 +52,6 @@ from holdfast.stores.bucket.documents import (
     Root,
     StoredReach,
     copied_ref,
-    mark_of,
     row_of,
 )
 from holdfast.stores.bucket.items import PART_BYTES, Chains, Items

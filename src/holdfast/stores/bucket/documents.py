@@ -1,5 +1,4 @@
-"""The documents of a bucket store: their content and encoding, and how the document of a chunk changes when the chunk
-is granted and cut, renewed, committed to, or acted on. Nothing is written here.
+"""The documents and objects of a bucket store: their content and encoding. Nothing is written here.
 
 Three kinds are replaced by compare-and-swap, and have a revision that only grows, the id of the write that made them
 and the epoch of the store: the root (names of batches), a batch (its chain, its groups of items), and a chunk (lease,
@@ -7,42 +6,32 @@ fence, totals, places of its items). Objects that are written once and never cha
 revision.
 
 Payloads, outputs and accumulators are stored as frames: a salt, then the content. Before format 3, everything of an
-item had the salt of the item, which its group stores: `upgraded` and the readers in `items` put it in front.
+item had the salt of the item, which its group stores: `upgrade` and the readers in `items` put it in front.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.core import acts, canonical, journal, lease, record, settle
-from holdfast.core.commitments import Draw, KeyIndex, unframe
-from holdfast.core.course import Amendment
+from holdfast.core.commitments import KeyIndex, unframe
 from holdfast.core.errors import Damaged, NotOurs, SchemaTooNew
-from holdfast.core.journal import Ingested, pack, unpack
+from holdfast.core.journal import unpack
 from holdfast.core.model import (
     Batch,
     Checkpoint,
     Chunk,
-    ClaimRequest,
-    Commit,
-    Entry,
     ItemNo,
     ItemState,
-    Key,
-    Kind,
-    Move,
-    NewItem,
     Output,
     State,
 )
 from holdfast.core.states import on_plain_way
-from holdfast.stores.bucket import names
 
 FORMAT = 3
-"""Since format 2, documents of chunks store the kind of their items: see `with_kind`. Since format 3, batches have a
-uid and chunks a window of stages, content is stored in frames, and all revisions of a payload are listed."""
+"""Since format 2, documents of chunks store the kind of their items: see `upgrade.with_kind`. Since format 3, batches
+have a uid and chunks a window of stages, content is stored in frames, and all revisions of a payload are listed."""
 REF = "Q"
 """A column of references to outputs, 0 for none."""
 SEQ_BITS = 32

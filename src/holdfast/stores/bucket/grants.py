@@ -15,10 +15,9 @@ from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StoreIndex
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument
 from holdfast.stores.bucket.items import Chains, Items
+from holdfast.stores.bucket.writer import ChunkWriter
 
 replace = msgspec.structs.replace
-Write = Callable[[HeldDocument[ChunkDocument], ChunkDocument, Entry, str], object]
-"""Writes an entry, then the document of its chunk: the last argument is the verb, whose fault points are reached."""
 
 
 class RolledOver(NamedTuple):
@@ -33,12 +32,12 @@ class ChunkGrants:
     """The chunks of a store, offered and granted."""
 
     def __init__(
-        self, documents: DocumentStore, chains: Chains, items: Items, chunks: ChunkCache, index: StoreIndex,
-        clock: Callable[[], float], draw: Draw, write: Write,
+        self, documents: DocumentStore, chains: Chains, items: Items, cache: ChunkCache, index: StoreIndex,
+        writer: ChunkWriter, clock: Callable[[], float], draw: Draw,
     ) -> None:  # fmt: skip
         self._documents, self._chains, self._items = documents, chains, items
-        self._chunks, self._index = chunks, index
-        self._clock, self._draw, self._write = clock, draw, write
+        self._chunks, self._index, self._writer = cache, index, writer
+        self._clock, self._draw = clock, draw
 
     def offer(
         self, document: BatchDocument, seen: Sequence[SeenChunk], want: ClaimRequest, *, is_crowded: bool
@@ -83,9 +82,9 @@ class ChunkGrants:
                 break
             number = self._chunks.next_number(want.batch, taken=number)
         entry = cut.given.entry(uid, chunks.snapshots(cut.granted), now, self._draw)
-        self._write(held, cut.granted, entry, "claim")
+        self._writer.write(held, cut.granted, entry, "claim")
         if over is not None:
-            self._write(before, over.ended, over.last, "claim")
+            self._writer.write(before, over.ended, over.last, "claim")
         if child is not None:
             self._chunks.saw(child)
         return cut.given.claim(uid)

@@ -57,12 +57,10 @@ from holdfast.stores.bucket.documents import (
     encode_data,
     encode_keys,
     is_same,
-    is_scan,
-    upgraded,
-    with_kind,
     within,
 )
 from holdfast.stores.bucket.names import EntryName
+from holdfast.stores.bucket.upgrade import is_scan, upgraded, with_kind
 
 replace = msgspec.structs.replace
 KNOWN_CHAINS = 256

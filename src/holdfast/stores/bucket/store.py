@@ -6,17 +6,15 @@ all of them into effect at once. A verb that loses the race reads and decides ag
 lease, only another owner or fence does. A batch is sealed chunk by chunk: see `batches`.
 """
 
-import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby, islice
-from typing import NamedTuple
 
 import msgspec
 
 from holdfast.core import acts, course, ingest, journal, lease, record, settle
-from holdfast.core.commitments import GRANT_BYTES, Draw
+from holdfast.core.commitments import Draw
 from holdfast.core.errors import CommitUnknown, Refused, StoreError, StoreUnavailable, UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.limits import BUCKET_ITEMS
@@ -59,13 +57,16 @@ from holdfast.stores.base import (
     random_bytes,
     unwritten,
 )
-from holdfast.stores.bucket import documents, names
-from holdfast.stores.bucket.batches import TURNS, BatchDocuments
-from holdfast.stores.bucket.cache import ChunkCache, SeenChunk, chunk_with
+from holdfast.stores.bucket import chunks, names
+from holdfast.stores.bucket.batches import TURNS, BatchDocuments, amended, mark_of
+from holdfast.stores.bucket.cache import ChunkCache, chunk_with
 from holdfast.stores.bucket.cas import DocumentStore, HeldDocument, Raced, StillUnknown, StoreIndex, open_root, patient
 from holdfast.stores.bucket.copies import Copies, check_fits
-from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Data, ItemGroup, Root
+from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, ItemGroup, Root
+from holdfast.stores.bucket.grants import ChunkGrants
 from holdfast.stores.bucket.items import Chains, Items, groups_of, together
+from holdfast.stores.bucket.upgrade import digest_of
+from holdfast.stores.bucket.writer import ChunkWriter
 from holdfast.stores.buckets.base import Bucket
 
 replace = msgspec.structs.replace
@@ -93,6 +94,9 @@ class BucketStore:
         self._chains = Chains(self._documents)
         self._items = Items(self._documents, self._chains, self._chunks, self._index)
         self._batches = BatchDocuments(self._documents, self._chains, clock, draw)
+        self._writer = ChunkWriter(self._documents, self._chains, self._items, self._chunks)
+        self._grants = ChunkGrants(self._documents, self._chains, self._items, self._chunks, self._index, self._writer,
+                                   clock, draw)  # fmt: skip
         self._copies = Copies(self._documents, self._batches, self._chains, self._items, self._chunks, self._index)
 
     def _upgraded(self, document: ChunkDocument) -> ChunkDocument:
@@ -266,13 +270,13 @@ class BucketStore:
         for turn in range(TURNS):
             batch = self._batches.known(want.batch)
             seen = self._chunks.sweep(batch, *_asked(want))
-            offer = self._offer(batch.document, seen, want, is_crowded=turn > 0)
+            offer = self._grants.offer(batch.document, seen, want, is_crowded=turn > 0)
             if isinstance(offer, Idle):
                 return offer
             if turn == 0:
                 faults.reach("claim.before")
             try:
-                return self._grant(self._with_uid(batch).document, offer, want)
+                return self._grants.grant(self._with_uid(batch).document, offer, want)
             except Raced:
                 continue
             except StillUnknown as error:
@@ -333,36 +337,6 @@ class BucketStore:
             return [held.document]
         return list(self._chunks.covering(batch, claim.lo, claim.hi))
 
-    def _write_chunk(
-        self,
-        held: HeldDocument[ChunkDocument],
-        after: ChunkDocument,
-        entry: Entry,
-        point: str,
-        data: Data | None = None,
-    ) -> HeldDocument[ChunkDocument]:
-        """Write immutable objects, then the document with the entry at the head of its chain."""
-        chunk, number = held.document.chunk, names.number_of(held.document.chunk.id)
-        name = self._chains.write(chunk.batch, number, chunk.head, entry)
-        if data is not None:
-            self._items.write_data(chunk.batch, number, name, data)
-            after = chunks.named(after, str(name), data.accs)
-        faults.reach(f"{point}.written")
-
-        def landed(later: ChunkDocument) -> bool:
-            followed = self._chains.follow(chunk.batch, number, later.chunk.seq, later.chunk.head)
-            return name in followed[entry.seq - 1 : entry.seq]
-
-        linked = replace(after, chunk=replace(after.chunk, seq=entry.seq, head=entry.hash))
-        try:
-            written = self._documents.swap(held, linked, landed)
-        except Raced:
-            self._chunks.fresh(chunk.batch, number)
-            raise
-        self._chunks.saw(written)
-        faults.reach(f"{point}.after")
-        return written
-
     @patient
     def commit(self, commits: Sequence[Commit]) -> list[Receipt]:
         """Write commits of several chunks in parallel; those of one chunk, one after the other."""
@@ -419,7 +393,7 @@ class BucketStore:
             faults.reach("commit.begun")
             try:
                 after = chunks.committed(held.document, commit, now)
-                self._write_chunk(held, after, entry, "commit", chunks.data_of_commit(commit))
+                self._writer.write(held, after, entry, "commit", chunks.data_of_commit(commit))
             except Raced:
                 continue
             return LANDED
@@ -496,7 +470,7 @@ class BucketStore:
                                   commit_id=act.id)  # fmt: skip
         after = chunks.acted(document, chunks.salted_effect(effect, made), now)
         after = chunks.revised(after, chunk, made.revisions, self._index)
-        self._write_chunk(held, after, entry, "act", chunks.data_of_act(made))
+        self._writer.write(held, after, entry, "act", chunks.data_of_act(made))
 
     # -- batches and chunks -------------------------------------------------------------------------------------
 

@@ -46,5 +46,5 @@ def upgraded(document: ChunkDocument, stages: int, salt_of: Callable[[int], byte
 
 
 def digest_of(kind: str, body: journal.Body) -> bytes:
-    """Return the digest by which a batch remembered the same before format 3."""
+    """Return the digest by which a batch remembered before format 3 that a note was written."""
     return hashlib.sha256(kind.encode() + b"\0" + journal.encode_content(body)).digest()[:16]

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.core.errors import StoreError
 from holdfast.core.model import BatchId, BatchMode, Checkpoint, Chunk, Claim, Commit, ItemNo, StoredItem
 from holdfast.stores.bucket import BucketStore, names
-from holdfast.stores.bucket import store as bucket_store
+from holdfast.stores.bucket import grants as bucket_grants
 from holdfast.stores.bucket.documents import BatchDocument, ChunkDocument, Document, Root, checkpoint_of, decode
 from holdfast.stores.buckets.base import Found, ListedObject, ObjectMark, WriteLost
 from holdfast.testing.clock import START
@@ -291,7 +291,7 @@ class BucketWorld(World):
         return free[int(self.chance() * len(free))]
 
     def run(self) -> None:
-        with mock.patch.object(bucket_store, "random", self):
+        with mock.patch.object(bucket_grants, "random", self):
             super().run()
 
     def course_there(self) -> BatchMode:

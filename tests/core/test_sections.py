@@ -18,10 +18,10 @@ from holdfast.core.journal import (
     Body,
     Carried,
     Chain,
+    ChainEnded,
     Checkpointed,
     Claimed,
     Continued,
-    Ended,
     Formatted,
     Ingested,
     Moved,
@@ -37,7 +37,7 @@ from holdfast.core.journal import (
     numbers,
 )
 from holdfast.core.model import BatchId, Entry, Kind, State, TextFrame
-from holdfast.core.register import Data, register, text_fields
+from holdfast.core.register import DataClass, register, text_fields
 from holdfast.core.sections import CONTROL, EVERYBODY, FALLBACK, INGESTION, check_texts, decode, encode
 from tests.core.made import GRANT, NOW, PROPERTY, UID, seeded
 
@@ -64,7 +64,7 @@ ATTEMPTS = st.builds(
 SPENDS = st.tuples(
     STAGES, st.builds(Spend, n=ITEMS, usd=SMALL, tokens=SMALL, model=NAMES, usage=FIELDS, metrics=FIELDS)
 )
-POSITIONS = st.builds(Position, n=ITEMS, rows=SMALL, cursor=BYTES, digest=DIGESTS, seconds=SECONDS)
+POSITIONS = st.builds(Position, n=ITEMS, rows=SMALL, cursor=BYTES, digest=DIGESTS, seconds=SECONDS, mark=DIGESTS)
 ADVANCED = st.builds(
     Advanced, stage=STAGES, items=st.lists(ITEMS, unique=True, min_size=1).map(numbers), digests=DIGESTS,
     queued=st.just(bytes(4)), seconds=st.just(bytes(4)), finished=st.booleans(), adopted=st.booleans(),
@@ -109,7 +109,7 @@ OTHERS = st.one_of(
     st.builds(Reopened, reason=WORDS),
     st.builds(Opened, name=NAMES, pipeline=NAMES, definition=st.just(b"{}")),
     st.builds(Formatted, batch=SMALL, chunks=some(st.tuples(SMALL, SMALL))),
-    st.builds(Ended, successor=SMALL, state=DIGESTS),
+    st.builds(ChainEnded, successor=SMALL, state=DIGESTS),
 )
 BODIES = st.one_of(COMMITS, CLAIMS, ACTS, INGESTED, CONTINUED, OTHERS)
 HAS_WORDS = (Attempted, Spend, Position, Refusal, Acted, Steered, Sealed, Reopened)
@@ -208,7 +208,7 @@ def test_words_have_a_frame_of_their_item_and_boundary_and_salts_of_their_own(bo
 
 def test_every_record_that_has_words_is_in_these_tests() -> None:
     """By the register of data: also a record that gets words later."""
-    found = {name.split(".")[1] for name, data in register().items() if data is Data.TEXT and is_of_journal(name)}
+    found = {name.split(".")[1] for name, data in register().items() if data is DataClass.TEXT and is_of_journal(name)}
     assert found == {kind.__name__ for kind in HAS_WORDS}
 
 

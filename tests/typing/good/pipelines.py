@@ -306,11 +306,11 @@ def use(numbers: Iterable[dict[str, int]]) -> None:
     assert_type(hf.lambda_handler(book, fail_dead=True, margin="3s"), Callable[[Any, Any], dict[str, Any]])
 
 
-def told(envelope: hf.Envelope) -> str:
+def told_of(envelope: hf.Envelope) -> str:
     assert_type(envelope.revision, int)
     return f"{envelope.source} {envelope.ingested_at:%Y} {envelope.mapped_digest}"
 
 
 @book.stage
 def with_envelope(page: Page, ctx: hf.Context) -> str:
-    return told(ctx.envelope)
+    return told_of(ctx.envelope)

@@ -16,7 +16,7 @@ from tests.golden import story
 
 HERE = Path(__file__).parent
 KINDS = ("sqlite", "sqlite_6", "bucket", "bucket_2")
-"""The stores, by the format they have: the first ones do not say which kind of items a chunk has; the others are the last
+"""The stores, by format: the first ones do not say which kind of items a chunk has; the others are the last
 of format 1 of the record."""
 BATCHES = ("book", "sealed", "paused", "cancelled", "reopened", "mail", "totals", "halfway", "feed")
 

@@ -27,7 +27,7 @@ from holdfast.core.journal import (
     Moved,
     Opened,
     Position,
-    Refusal,
+    RefusalReason,
     Reopened,
     Sealed,
     Snapshot,
@@ -93,7 +93,7 @@ INGESTED = st.builds(
     Ingested, lo=SMALL, hi=SMALL, digests=DIGESTS, invalid=some(st.tuples(ITEMS, CODES)), chunk=SMALL,
     ended=st.booleans(), kind=st.none() | st.sampled_from(list(Kind)), leg=SMALL, first=SMALL, end=SMALL, source=NAMES,
     schema=NAMES, raw_items=st.none() | st.lists(ITEMS, unique=True, min_size=1).map(numbers), raws=DIGESTS,
-    parents=some(st.tuples(ITEMS, ITEMS)), refusals=some(st.builds(Refusal, n=ITEMS, reason=WORDS)),
+    parents=some(st.tuples(ITEMS, ITEMS)), refusals=some(st.builds(RefusalReason, n=ITEMS, reason=WORDS)),
 )  # fmt: skip
 CARRIED = st.builds(
     Carried, n=ITEMS, state=STATES, stage=STAGES, epoch=SMALL, payload=DIGESTS, revision=SMALL,
@@ -112,7 +112,7 @@ OTHERS = st.one_of(
     st.builds(ChainEnded, successor=SMALL, state=DIGESTS),
 )
 BODIES = st.one_of(COMMITS, CLAIMS, ACTS, INGESTED, CONTINUED, OTHERS)
-HAS_WORDS = (Attempted, Spend, Position, Refusal, Acted, Steered, Sealed, Reopened)
+HAS_WORDS = (Attempted, Spend, Position, RefusalReason, Acted, Steered, Sealed, Reopened)
 
 
 def written(body: Body, *, draw: Callable[[int], bytes] | None = None, commit_id: bytes = b"id") -> Entry:
@@ -247,7 +247,7 @@ MOVES = Acted(
     [Moved(1, "dead", "pending", 1, 1, 0), Moved(2, "pending", "pending", 1, 0, 1, position=Position(2, 5, b"c"))],
     note=b"a note",
 )
-REFUSED = Ingested(0, 2, bytes(64), [(1, "invalid")], 1, refusals=[Refusal(1, "its key is empty")])
+REFUSED = Ingested(0, 2, bytes(64), [(1, "invalid")], 1, refusals=[RefusalReason(1, "its key is empty")])
 TAKEN = Claimed(0, 9, NOW, snapshots=[Snapshot(1, 0, 0, 1), Snapshot(2, 1, 0, 1)])
 EXAMPLES = pytest.mark.parametrize("body", [BUSY, MOVES, REFUSED, TAKEN], ids=lambda body: type(body).__name__)
 

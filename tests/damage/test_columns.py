@@ -1,4 +1,4 @@
-"""Every column of every table: a change, a deleted row and two exchanged values are found, or the register says why not.
+"""Every column of every table: a change, a deleted row, two exchanged values are found, or the register says why not.
 
 `core.register.UNPROVED` is the list of columns that rest on no proof. A column that is listed there and whose change is
 found fails this test as well: the list is exact.
@@ -93,7 +93,8 @@ def changes(db: apsw.Connection) -> Iterator[Damage]:
         changed = CHANGED.format(c=column, null=NULLS[kind])
         value = f"CAST({changed} AS BLOB)" if kind == "BLOB" else changed
         for order in ("DESC", "ASC"):
-            chosen = f'SELECT {key} FROM {table} ORDER BY "{column}" IS NULL, {key.replace(",", f" {order},")} {order} LIMIT 1'
+            by = f"{key.replace(',', f' {order},')} {order}"
+            chosen = f'SELECT {key} FROM {table} ORDER BY "{column}" IS NULL, {by} LIMIT 1'
             yield Damage(f"{table}.{column}", f'UPDATE {table} SET "{column}" = {value} WHERE ({key}) IN ({chosen})')
 
 
@@ -111,7 +112,8 @@ def swaps(db: apsw.Connection) -> Iterator[Damage]:
         here, there = (
             " AND ".join(f"{n} = {_literal(v)}" for n, v in zip(names, row, strict=False)) for row in (first, second)
         )
-        sql = (f'UPDATE {table} SET "{column}" = CASE WHEN {here} THEN {_literal(second[-1])} ELSE {_literal(first[-1])} END '
+        one, two = _literal(first[-1]), _literal(second[-1])
+        sql = (f'UPDATE {table} SET "{column}" = CASE WHEN {here} THEN {two} ELSE {one} END '
                f"WHERE ({here}) OR ({there})")  # fmt: skip
         yield Damage(f"{table}.{column}", sql)
 

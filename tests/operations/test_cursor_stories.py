@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from holdfast.core import acts as core_acts, record
-from holdfast.core import canonical, cursor, ingest
+from holdfast.core import acts as core_acts
+from holdfast.core import canonical, cursor, ingest, record
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Conflict
 from holdfast.core.model import Batch, Claim, ClaimRequest, Kind, State

@@ -51,8 +51,7 @@ def only_the_fence(guard: settle.Guard, commit: Any) -> bool:
 def test_without_the_id_of_the_grant_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settle.Guard, "_is_of", only_the_fence)
     with pytest.raises(Violation):
-        for seed in range(500):
-            simulate_restores(seed)
+        [simulate_restores(seed) for seed in range(500)]
 
 
 def test_without_it_a_lease_of_another_would_be_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

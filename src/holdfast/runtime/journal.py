@@ -7,7 +7,10 @@ stored bytes.
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast.core import canonical, journal, sections
+from holdfast.core.errors import Damaged
 from holdfast.core.model import Batch, Chunk, Entry, chain_of_batch
 from holdfast.stores.base import Store, each_entry, lineage, newest_entries
 
@@ -30,7 +33,12 @@ class JournalEntry:
     @property
     def body(self) -> journal.Body:
         if self._body is None:
-            self._body = sections.decode(self.stored, self.header)
+            try:
+                self._body = sections.decode(self.stored, self.header)
+            except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError) as error:
+                raise Damaged(
+                    f"{self.name} cannot be read ({error}): run `holdfast audit verify`, then restore a backup"
+                ) from error
         return self._body
 
     @property

@@ -307,8 +307,8 @@ class _Teller:
             here = (item.state, item.stage, item.epoch, item.payload, item.revision, outputs)
             if here != (told.state, told.stage, told.epoch, told.payload, told.revision, made):
                 raise Violation(f"{where} takes over item {item.n} in another state")
-            before = told.position
-            if before is not None and item.position != msgspec.structs.replace(before, seconds=0.0):
+            before = None if told.position is None else msgspec.structs.replace(told.position, seconds=0.0)
+            if item.position != before:
                 raise Violation(f"{where} takes over another checkpoint of item {item.n}")
 
     def _claimed(self, link: Link, header: journal.Header, body: journal.Claimed, before: bytes) -> None:

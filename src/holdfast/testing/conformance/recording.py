@@ -309,12 +309,15 @@ def a_long_chain_ends_and_its_successor_takes_everything_over(kit: Kit) -> None:
             claim = kit.claim("ann")
             (item,) = kit.load(claim)
             rows = 10 * (turn + 1)
-            assert kit.store.commit([kit.reach(claim, item, rows, acc=b"[%d]" % rows)])[0].landed
+            outcomes = [failed(item, usd=5)] if turn == 0 else []
+            assert kit.store.commit([kit.reach(claim, item, rows, acc=b"[%d]" % rows, outcomes=outcomes)])[0].landed
             assert kit.store.commit([kit.commit_of(claim, version=1, release=True)])[0].landed
+            kit.clock.advance(60)
     chunks = kit.store.chunks(kit.batch)
     assert [(chunk.lo, chunk.hi, chunk.number) for chunk in chunks] == [(0, 0, 1), (0, 0, 2), (0, 1, 3)]
     assert [chunk.parent for chunk in chunks] == [None, *(chunk.id for chunk in chunks[:2])]
     assert [chunk.fence - chunks[0].fence for chunk in chunks] == [0, 2, 4], "fences only grow"
+    assert [(chunk.counts.attempts, chunk.counts.spent) for chunk in chunks] == [(0, 0), (0, 0), (1, 5)]
     assert kit.kinds(chunks[0].id)[-1] == "ended"
     assert kit.kinds(chunks[1].id)[0] == "continued"
     (at,) = kit.store.checkpoints(kit.batch)

@@ -30,6 +30,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from random import Random
 
 import msgspec
 
@@ -80,7 +81,7 @@ class Failure(AssertionError):
 
 def in_memory(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> MemoryStore:
     """Return the default store of simulations."""
-    return MemoryStore(clock=clock, is_dead=is_dead)
+    return MemoryStore(clock=clock, is_dead=is_dead, draw=Random(0).randbytes)  # noqa: S311 - the same every time
 
 
 def on_a_bucket(clock: Callable[[], float], is_dead: Callable[[str], bool]) -> BucketStore:

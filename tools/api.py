@@ -27,8 +27,8 @@ SECTIONS = {
     "Sources": "Csv JsonLines Parquet Folder File Malformed Table Query Objects Object Pages Reader Source Readable "
     "Cursor Span",
     "Scans": "Scan Partition ScanReport Follow Tick",
-    "Stores": "open StoreHandle BatchHandle ItemHandle DeadLetters FoundOrphans CursorHandle Status ItemStory "
-    "NumberedEvent Preview ActResult BatchChange",
+    "Stores": "open StoreHandle BatchHandle ItemHandle ItemRevision DeadLetters FoundOrphans CursorHandle Status "
+    "ItemStory NumberedEvent Preview ActResult BatchChange",
     "Imports": "import_outputs import_pages import_checkpoints import_poller",
     "Checks": "doctor fault_points",
     "Errors": "HoldfastError UsageError StoreError StoreUnavailable StoreUnusable CommitUnknown SchemaTooNew "

@@ -61,6 +61,8 @@ from holdfast.stores.base import (
     Idle,
     check_installable,
     chunk_of,
+    copied_checkpoints,
+    copied_items,
     each_checkpoint,
     each_item,
     each_output,
@@ -166,9 +168,9 @@ class LogStore:
             for chunk in copy.chunks:
                 parent = None if chunk.parent is None else ids[chunk.parent]
                 self._put("chunks", ids[chunk.id], replace(chunk, id=ids[chunk.id], batch=made.id, parent=parent))
-            for item in copy.items():
+            for item in copied_items(copy):
                 self._install_item(made.id, item)
-            for at in copy.checkpoints():
+            for at in copied_checkpoints(copy):
                 self._put("checkpoints", (made.id, at.n), at)
             for number, entry in copy.entries():
                 self._put("entries", (chains[number], entry.seq), replace(entry, chain=chains[number]))

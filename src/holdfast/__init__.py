@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.handles.cursors import CursorHandle
     from holdfast.runtime.handles.doctor import doctor, fault_points
     from holdfast.runtime.handles.imports import import_checkpoints, import_outputs, import_pages, import_poller
-    from holdfast.runtime.handles.items import DeadLetters, FoundOrphans, ItemHandle
+    from holdfast.runtime.handles.items import DeadLetters, FoundOrphans, ItemHandle, ItemRevision
     from holdfast.runtime.handles.store import NumberedEvent, StoreHandle
     from holdfast.runtime.handles.store import open as open  # noqa: A004 - hf.open
     from holdfast.runtime.message import Processed
@@ -89,7 +89,8 @@ __all__ = [
     "ActResult", "Bad", "BatchChange", "BatchHandle", "BatchState", "Breaker", "Budget", "ChainBroken",
     "CommitUnknown", "Conflict", "Context", "Csv", "Cursor", "CursorHandle", "Damaged", "DeadLetter", "DeadLetters",
     "Defer", "DefinitionChanged", "DiedAlike", "Envelope", "Figures", "File", "Files", "Finding", "FingerprintChanged",
-    "Folder", "Follow", "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemStory",
+    "Folder", "Follow", "FoundOrphans", "HoldfastError", "Incomplete", "Interrupted", "ItemHandle", "ItemRevision",
+    "ItemStory",
     "JsonLines", "LeaseLost", "Malformed", "NotConverged", "NotOurs", "NumberedEvent", "Object", "Objects", "Pages",
     "Parquet", "Partition",
     "PayloadChanged", "Permanent", "Pipeline", "Plan", "Preview", "Processed", "Query", "Readable", "Reader",
@@ -118,7 +119,7 @@ _HOMES = {
     "runtime.handles.cursors": ("CursorHandle",),
     "runtime.handles.doctor": ("doctor", "fault_points"),
     "runtime.handles.imports": ("import_checkpoints", "import_outputs", "import_pages", "import_poller"),
-    "runtime.handles.items": ("DeadLetters", "FoundOrphans", "ItemHandle"),
+    "runtime.handles.items": ("DeadLetters", "FoundOrphans", "ItemHandle", "ItemRevision"),
     "runtime.handles.store": ("NumberedEvent", "StoreHandle", "open"),
     "runtime.message": ("Processed",),
     "runtime.plan": ("Plan",),

@@ -82,7 +82,9 @@ def columns(db: apsw.Connection) -> Iterator[tuple[str, str, str]]:
 
 CHANGED = """CASE typeof("{c}")
     WHEN 'integer' THEN "{c}" + 1 WHEN 'real' THEN "{c}" + 1.5 WHEN 'text' THEN "{c}" || 'x'
-    WHEN 'blob' THEN CAST(substr("{c}", 1, max(0, length("{c}") - 1)) AS BLOB) || x'7e' ELSE {null} END"""
+    WHEN 'blob' THEN CAST(substr("{c}", 1, max(0, length("{c}") - 1)) AS BLOB)
+        || iif(substr("{c}", -1) = x'7e', x'7f', x'7e')
+    ELSE {null} END"""
 NULLS = {"ANY": "1", "BLOB": "x'00'", "INTEGER": "0", "REAL": "1.0", "TEXT": "'x'"}
 
 

@@ -196,6 +196,8 @@ def test_removing_the_words_of_one_item_leaves_every_chain_valid_and_is_counted(
 @pytest.mark.promise("E12")
 def test_removing_every_word_leaves_every_chain_valid(file: Path) -> None:
     count = edit(file, "UPDATE texts SET frame = NULL")
+    assert kinds(audited(file)) == {"place"}, "while a reason is in the store, it must be the one in the journal"
+    edit(file, "UPDATE places SET reason = ''")
     assert (audited(file).findings, audited(file).removed) == ((), count)
     shown = check.check(str(bundled(file)))
     assert (shown["words_shown"], shown["words_withheld"]) == (0, count)
@@ -213,7 +215,7 @@ def test_a_swapped_pair_of_words_is_found(file: Path) -> None:
         "UPDATE texts SET at = 0 WHERE at = 1 AND (chain, seq) IN (SELECT chain, seq FROM texts WHERE at = 99)",
         "UPDATE texts SET at = 1 WHERE at = 99",
     )
-    assert kinds(audited(file)) == {"text"}
+    assert "text" in kinds(audited(file))
     with pytest.raises(check.Wrong, match="words of item"):
         check.check(str(bundled(file)))
 
@@ -608,3 +610,30 @@ def test_numbers_texts_and_lists_are_packed_as_holdfast_packs_them() -> None:
     for value in values:
         assert entries.pack(value) == msgspec.msgpack.encode(value)
         assert entries.unpack(entries.pack(value)) == value
+
+
+PHANTOMS = {
+    "a chunk after all items": 'INSERT INTO chunks (batch, number, lo, hi, head, "end", spent) '
+    "SELECT id, 999, admitted, admitted, x'00', 1, -1000000 FROM batches LIMIT 1",
+    "a chunk of items that were never admitted": 'INSERT INTO chunks (batch, number, lo, hi, head, "end") '
+    "SELECT id, 999, admitted, admitted + 3, x'00', 1 FROM batches LIMIT 1",
+    "an item": "INSERT INTO items (id, key, payload) SELECT (id << 34) + admitted, 'phantom', x'00' FROM batches LIMIT 1",
+    "an output": "INSERT INTO outputs (id, epoch, data) SELECT ((id << 34) + admitted) << 6, 0, x'00' FROM batches LIMIT 1",
+    "a checkpoint": "INSERT INTO checkpoints (id, row_count, cursor, at) "
+    "SELECT (id << 34) + admitted, 1, x'00', 1.0 FROM batches LIMIT 1",
+    "a key": "INSERT INTO keys (batch, number, n) SELECT id, 1, 0 FROM batches LIMIT 1",
+    "an entry after the end of a chain": "INSERT INTO journal SELECT chain, max(seq) + 1, head, body, hash FROM journal "
+    "GROUP BY chain LIMIT 1",
+    "an entry of a chain that is not there": "INSERT INTO journal SELECT 99999, 1, head, body, hash FROM journal LIMIT 1",
+    "words of an entry that is not there": "INSERT INTO texts (chain, seq, at, n, boundary) VALUES (99999, 1, 0, 0, 0)",
+}
+
+
+@pytest.mark.promise("A8", "E12")
+@pytest.mark.parametrize("what", PHANTOMS)
+def test_a_row_that_nothing_explains_is_found(what: str, file: Path) -> None:
+    edit(file, PHANTOMS[what])
+    store = SqliteStore(file)
+    found = [finding for batch in store.batches() for finding in audit.verify(store, batch).findings]
+    assert [*found, *audit.flaws(store)]
+    store.close()

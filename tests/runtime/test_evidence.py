@@ -211,7 +211,7 @@ def rewrite(files: Files) -> None:
     digests = bytes(32 * len(ns))
     done = journal.Advanced(stage=0, items=journal.numbers(ns), digests=digests, queued=b"", seconds=b"", finished=True)
     chunk, batch = began["says"]["chunk"], json.loads(files["MANIFEST.json"])["batch"]
-    chain, told = journal.Chain(bytes.fromhex(batch["uid"]), chunk, chunk), evidence._Told(False)
+    chain, told = journal.Chain(bytes.fromhex(batch["uid"]), chunk, chunk), evidence._ToldWords(False)
     bodies = [journal.Claimed(lo=0, hi=len(ns), expires=0.0), journal.Checkpointed(advanced=[done], released=True)]
     for seq, body in enumerate(bodies, 1):
         encoded = sections.encode(body, chain.uid, chunk, b"", os.urandom)

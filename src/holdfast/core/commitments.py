@@ -12,7 +12,6 @@ Format 1, which older entries have, used one salt for everything of an item, and
 """
 
 import hashlib
-import hmac
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
@@ -43,16 +42,21 @@ _pack_section = Struct(">QhB").pack
 
 def payload(uid: bytes, key: object, revision: int, salt: bytes, data: bytes) -> bytes:
     """Return the commitment to a payload: it also reveals a changed or exchanged key."""
-    name = key_text(key).encode("utf-8", "surrogatepass")
+    name = _key_bytes(key)
     place = _pack_key(revision, len(name))
     return _sha256(b"holdfast/payload\0%b%b%b%b%b" % (salt, uid, place, name, data)).digest()
 
 
 def raw(uid: bytes, key: object, revision: int, salt: bytes, data: bytes) -> bytes:
     """Return the commitment to an item as its source gave it, before it was validated."""
-    name = key_text(key).encode("utf-8", "surrogatepass")
+    name = _key_bytes(key)
     place = _pack_key(revision, len(name))
     return _sha256(b"holdfast/raw\0%b%b%b%b%b" % (salt, uid, place, name, data)).digest()
+
+
+def _key_bytes(key: object) -> bytes:
+    """Return a key with its type: 7 and "7" are one key, but not the same content."""
+    return (b"i" if isinstance(key, int) else b"s") + key_text(key).encode("utf-8", "surrogatepass")
 
 
 def output(uid: bytes, n: int, stage: int, epoch: int, salt: bytes, data: bytes) -> bytes:
@@ -86,7 +90,7 @@ def payloads(uid: bytes, items: Sequence[NewItem], salts: Sequence[bytes]) -> li
     found, uid = list[bytes](), uid + bytes(4)  # revision 0
     for item, salt in zip(items, salts, strict=True):
         key = item.key
-        name = key.encode() if type(key) is str else key_text(key).encode("utf-8", "surrogatepass")
+        name = b"s" + key.encode() if type(key) is str and key.isascii() else _key_bytes(key)
         size = len(name).to_bytes(2, "big")
         found.append(_sha256(b"holdfast/payload\0%b%b%b%b%b" % (salt, uid, size, name, item.payload)).digest())
     return found
@@ -139,40 +143,42 @@ def unframe(frame: bytes) -> tuple[bytes, bytes]:
 class KeyIndex:
     """The numbers under which a store finds keys: a keyed hash, so that a key cannot be guessed from its number.
 
-    Neighbouring keys ("page-0041", "page-0042") get neighbouring numbers, because an index that is filled in order
-    stays fast. The number has 56 bits: 32 of a keyed hash of the key without its last three bytes (its head), and the
-    last three bytes, masked with another 24 bits of that hash. Without the index key neither part can be computed. Keys
-    with the same head can be recognised as such. Different keys may have the same number: they are compared in full.
+    The number has 56 bits: 32 of a keyed hash of the key without its last three bytes (its head), and 24 of a keyed
+    hash of the whole key. So keys that come in order ("page-0041", "page-0042") are indexed beside each other, because
+    an index that is filled in order stays fast, and a number says nothing about its key but which others have the same
+    head. Different keys may have the same number: they are compared in full. The hash is BLAKE2b with a key, a MAC that
+    takes a quarter of the time of an HMAC.
     """
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._keyed = hashlib.blake2b(key=key, digest_size=16)
 
     def numbers(self, keys: Iterable[object]) -> "array[int]":
         """Return the numbers of some keys. Keys that come in order share their head, which is hashed once."""
-        found, last, base, mask = array("q"), b"", *self._of_head(b"")
+        found, last, base = array("q"), None, 0
         for key in keys:
             name = key_text(key).encode("utf-8", "surrogatepass")
             head = name[:-3]
             if head != last:
-                last, (base, mask) = head, self._of_head(head)
-            found.append(base | int.from_bytes(name[-3:], "big") ^ mask)
+                last, base = head, int.from_bytes(self._hash(b"head\0" + head)[:4], "big") << 24
+            found.append(base | int.from_bytes(self._hash(b"key\0" + name)[:3], "big"))
         return found
 
     def number(self, key: object) -> int:
         """Return the number of one key."""
         return self.numbers([key])[0]
 
-    def _of_head(self, head: bytes) -> tuple[int, int]:
-        found = hmac.digest(self._key, b"head\0" + head, "sha256")
-        return int.from_bytes(found[:4], "big") << 24, int.from_bytes(found[4:7], "big")
+    def _hash(self, content: bytes) -> bytes:
+        found = self._keyed.copy()
+        found.update(content)
+        return found.digest()
 
     def probe(self, key: str, turn: int) -> int:
-        """Return the number for a key whose number is taken by another key: `turn` is 1 for the first retry, and so on.
-        It depends on the whole key, so that keys which were made to collide are separated here."""
+        """Return the number for a key whose number is taken by another key: `turn` is 1 for the first retry, and so
+        on."""
         name = key.encode("utf-8", "surrogatepass")
-        return int.from_bytes(hmac.digest(self._key, b"probe %d\0%b" % (turn, name), "sha256")[:7], "big")
+        return int.from_bytes(self._hash(b"probe %d\0%b" % (turn, name))[:7], "big")
 
     def mark(self, label: str, content: bytes) -> bytes:
         """Return a mark by which the same content is recognised, and nothing else: two payloads, or two notes."""
-        return hmac.digest(self._key, b"%b\0%b" % (label.encode(), content), "sha256")[:16]
+        return self._hash(b"%b\0%b" % (label.encode(), content))

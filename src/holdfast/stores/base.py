@@ -13,11 +13,12 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from holdfast.core.commitments import KeyIndex
-from holdfast.core.course import Amended, Barrier, Decide
+from holdfast.core.commitments import UID_BYTES, KeyIndex
+from holdfast.core.course import Amended, Barrier, Decide, stage_count
 from holdfast.core.errors import Damaged, Refused, UsageError
 from holdfast.core.ingest import Known
 from holdfast.core.journal import Acted, Body, decode_header, encode_content
+from holdfast.core.limits import BATCH_NAME_CHARS, ITEMS, STAGES
 from holdfast.core.model import (
     Act,
     Admitted,
@@ -45,6 +46,7 @@ from holdfast.core.model import (
 )  # fmt: skip
 from holdfast.core.sections import decode
 from holdfast.core.settle import Judged
+from holdfast.stores import owners
 
 ENTRIES_AT_A_TIME = 16
 NOWHERE = ItemOrigin()
@@ -368,8 +370,72 @@ def check_installable(store: Store, copy: BatchCopy) -> None:
         if known.uid == copy.batch.uid or known.name == copy.batch.name:
             what = "this batch" if known.uid == copy.batch.uid else "another batch of this name"
             raise Refused(f"{store.url} has {what} already, {known.name!r}: nothing was changed")
-    if any(chunk.owner is not None for chunk in copy.chunks):
+    if any(owners.is_live(chunk, store.now()) for chunk in copy.chunks):
         raise Refused(f"batch {copy.batch.name!r} was being worked on when it was copied: copy it again")
+    if wrong := _wrong_batch(copy.batch) or _wrong_chunks(copy.batch, copy.chunks):
+        raise _not_a_copy(wrong)
+
+
+def _not_a_copy(wrong: str) -> Refused:
+    return Refused(f"this is not a copy that Holdfast made: {wrong}; nothing was changed")
+
+
+def _wrong_batch(batch: Batch) -> str:
+    """Return what is wrong with the batch of a copy; empty if nothing is."""
+    try:
+        stages = stage_count(batch.definition)
+    except (msgspec.DecodeError, TypeError, LookupError):
+        return "its definition cannot be read"
+    if not (0 < stages <= STAGES and 0 <= batch.admitted <= ITEMS and len(batch.uid) == UID_BYTES):
+        return "its uid, or its number of stages or items, is not possible"
+    return "" if 0 < len(batch.name) <= BATCH_NAME_CHARS and batch.name.isprintable() else "its name is not possible"
+
+
+def _wrong_chunks(batch: Batch, chunks: Sequence[Chunk]) -> str:
+    """Return what is wrong with the chunks of a copy: they cover every item once, and each is newer than its parent."""
+    by_id, upto = {chunk.id: chunk for chunk in chunks}, 0
+    if len(by_id) != len(chunks) or len({chunk.number for chunk in chunks}) != len(chunks):
+        return "a chunk is in it twice"
+    for chunk in chunks:
+        parent = None if chunk.parent is None else by_id.get(chunk.parent)
+        if chunk.parent is not None and (parent is None or parent.number >= chunk.number):
+            return f"the parent of chunk {chunk.number} is missing or newer"
+        if chunk.number < 1 or not (chunk.lo == upto <= chunk.hi) or not 0 <= chunk.counts.settled <= chunk.size:
+            return f"chunk {chunk.number} has another range or other totals than those before it allow"
+        if not (0 <= chunk.first <= chunk.end <= STAGES and 0 <= chunk.fence < HIGHEST_FENCE and chunk.seq >= 0):
+            return f"the stages or the fence of chunk {chunk.number} are not possible"
+        upto = chunk.hi
+    return "" if upto == batch.admitted else f"its chunks have {upto:,} items, but {batch.admitted:,} were admitted"
+
+
+def copied_items(copy: BatchCopy) -> Iterator[CopiedItem]:
+    """Yield the items of a copy. Raise Refused for one that is out of order, or has something that no item has."""
+    stages, expected = stage_count(copy.batch.definition), 0
+    for item in copy.items():
+        numbers = [row.revision for row in item.revisions]
+        made = [output.stage for output in item.outputs]
+        is_one = {row.n for row in item.revisions} | {output.n for output in item.outputs} == {expected}
+        fits = numbers == list(range(len(numbers))) and made == sorted(set(made)) and all(0 <= s < stages for s in made)
+        if not (numbers and is_one and fits and all(isinstance(row.key, str | int) for row in item.revisions)):
+            raise _not_a_copy(f"item {expected} is missing, is in it twice, or has something that no item has")
+        expected += 1
+        yield item
+    if expected != copy.batch.admitted:
+        raise _not_a_copy(f"it has {expected:,} items, but {copy.batch.admitted:,} were admitted")
+
+
+def copied_checkpoints(copy: BatchCopy) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of a copy. Raise Refused for one of an item that it does not have."""
+    last = -1
+    for at in copy.checkpoints():
+        if not last < at.n < copy.batch.admitted:
+            raise _not_a_copy(f"a checkpoint is of item {at.n}, which it does not have, or has one already")
+        last = at.n
+        yield at
+
+
+HIGHEST_FENCE = 1 << 62
+"""No fence is this high."""
 
 
 def note_mark(index: KeyIndex, kind: str, body: Body) -> bytes:

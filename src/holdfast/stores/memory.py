@@ -52,6 +52,8 @@ from holdfast.stores.base import (
     Idle,
     check_installable,
     chunk_of,
+    copied_checkpoints,
+    copied_items,
     each_checkpoint,
     each_item,
     each_output,
@@ -154,6 +156,8 @@ class MemoryStore:
     def install(self, copy: BatchCopy) -> Batch:
         with self._lock:
             check_installable(self, copy)
+            items, reached = list(copied_items(copy)), list(copied_checkpoints(copy))
+            entries = list(copy.entries())
             made = replace(copy.batch, id=BatchId(len(self._batches) + 1))
             ids = {chunk.id: ChunkId(at) for at, chunk in enumerate(copy.chunks, start=len(self._chunks) + 1)}
             chains = {chunk.number: int(ids[chunk.id]) for chunk in copy.chunks} | {0: chain_of_batch(made.id)}
@@ -161,11 +165,10 @@ class MemoryStore:
             for chunk in copy.chunks:
                 parent = None if chunk.parent is None else ids[chunk.parent]
                 self._chunks[ids[chunk.id]] = replace(chunk, id=ids[chunk.id], batch=made.id, parent=parent)
-            for revisions, outputs in copy.items():
+            for revisions, outputs in items:
                 self._install_item(made.id, revisions, outputs)
-            for at in copy.checkpoints():
+            for at in reached:
                 self._checkpoints[made.id, at.n] = at
-            entries = list(copy.entries())
             for number, entry in entries:
                 self._entries.setdefault(chains[number], []).append(replace(entry, chain=chains[number]))
             self._noted.update((made.id, kind, journal.encode_content(body)) for kind, body in notes_in(entries))

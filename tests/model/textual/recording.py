@@ -68,9 +68,9 @@ MUTANTS = (
     ),
     TextualMutant(
         name="a_key_number_needs_no_key",
-        where=f"{COMMITMENTS}:KeyIndex._of_head",
-        old="hmac.digest(self._key, ",
-        new="hmac.digest(b'', ",
+        where=f"{COMMITMENTS}:KeyIndex.__init__",
+        old="hashlib.blake2b(key=key, digest_size=16)",
+        new="hashlib.blake2b(digest_size=16)",
         file=OF_COMMITMENTS,
         test="test_a_number_cannot_be_computed_without_the_index_key",
         notice="keys are guessed from an index that was leaked",
@@ -78,7 +78,7 @@ MUTANTS = (
     TextualMutant(
         name="the_end_of_a_key_is_in_its_number",
         where=f"{COMMITMENTS}:KeyIndex.numbers",
-        old='found.append(base | int.from_bytes(name[-3:], "big") ^ mask)',
+        old='found.append(base | int.from_bytes(self._hash(b"key\\0" + name)[:3], "big"))',
         new='found.append(base | int.from_bytes(name[-3:], "big"))',
         file=OF_COMMITMENTS,
         test="test_a_number_cannot_be_computed_without_the_index_key",

@@ -314,3 +314,7 @@ def told_of(envelope: hf.Envelope) -> str:
 @book.stage
 def with_envelope(page: Page, ctx: hf.Context) -> str:
     return told_of(ctx.envelope)
+
+
+def first_payload(item: hf.ItemHandle) -> hf.ItemRevision:
+    return item.revisions()[0]

@@ -170,7 +170,7 @@ def _export_copy(batch: BatchHandle, out: Path | None, as_json: bool) -> None:
     what = f"{render.many(summary.items, 'item')} and {render.many(summary.entries, 'entry', 'entries')}"
     render.say(f"Copy of {what}: {summary.path}", render.GOOD)
     render.say("It has every payload: keep it as safe as the store. Files of a sink are not part of it.", render.FAINT)
-    render.say("Open it in another store with import --from-copy; it is paused there.", render.FAINT)
+    render.say("Open it in another store with import --from-copy. If work is left, it is paused there.", render.FAINT)
 
 
 def _scan(target: str, manner: ActOptions) -> Scan | Follow:
@@ -302,7 +302,11 @@ def import_(
 def _import_copy(target: str | None, file: Path, batch: str | None, manner: ActOptions) -> None:
     if target is not None or batch is not None:
         raise UsageError("--from-copy takes no target and no --batch: the batch keeps its name; nothing was changed")
-    with hf.open(manner.store, must_exist=False) as there:
+    from holdfast.runtime.handles.store import check_copy, exists
+
+    check_copy(file)  # before a store is made for it
+    is_there = exists(manner.store)
+    with hf.open("memory:" if manner.dry_run and not is_there else manner.store, must_exist=False) as there:
         decide(there.open_copy(file, dry_run=True), manner)
 
 

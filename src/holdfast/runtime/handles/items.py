@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import msgspec
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
     from holdfast.runtime.define.stage import Stage
     from holdfast.runtime.pipeline import Pipeline
     from holdfast.runtime.report.why import ItemStory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRevision(Plain):
+    """One of the payloads that an item has had."""
+
+    number: int
+    """Its number: 0 for the payload that was admitted."""
+    payload: Any
+    """The payload; a text if it is not JSON."""
+    salt: str
+    """The salt of the commitment to it, in hexadecimal: hand it over with the payload to prove it to an auditor."""
+    envelope: Envelope
+    """How it came."""
 
 
 class ItemHandle(Plain):
@@ -113,6 +128,18 @@ class ItemHandle(Plain):
     def digest(self) -> str:
         """The commitment to its key and payload, as in the journal."""
         return self.envelope.mapped_digest
+
+    def revisions(self) -> "list[ItemRevision]":
+        """Return all payloads it has had, the admitted one first, each with its envelope and the salt of the commitment
+        to it."""
+        from holdfast.runtime.envelopes import EnvelopeReader
+
+        reader = EnvelopeReader(self._store, self._batch.name)
+        return [
+            ItemRevision(number=row.revision, payload=_decoded(row.payload), salt=row.salt.hex(),
+                         envelope=reader.of(row.n, row.revision))
+            for row in self._store.revisions(self._batch.id, self._item.n)
+        ]  # fmt: skip
 
     @property
     def envelope(self) -> Envelope:

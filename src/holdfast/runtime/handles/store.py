@@ -172,6 +172,13 @@ def open(store: str | Path | Store | None = None, *, must_exist: bool = True) ->
     return StoreHandle(open_store(store, must_exist=must_exist), owned=not is_open)
 
 
+def check_copy(file: str | Path) -> None:
+    """Refuse a file that is not a copy of a batch. Nothing is changed."""
+    from holdfast.runtime.operate import copies
+
+    copies.CopyFile(Path(file))
+
+
 def exists(store: str | Path | None = None) -> bool:
     """Return whether there is a store to open. Nothing is created."""
     return is_there(store)

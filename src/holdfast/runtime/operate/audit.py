@@ -26,7 +26,16 @@ from holdfast.runtime.acts import grouped
 from holdfast.runtime.operate.replay import AdmittedGroup, Inconsistent, Projection, ReplayedPosition, moment
 from holdfast.runtime.report import status
 from holdfast.runtime.verify.inspector import OutputInspector, RecordedDigest, sinks_of
-from holdfast.stores.base import Store, TellsHistory, each_checkpoint, each_entry, each_item, each_output, find_items
+from holdfast.stores.base import (
+    Store,
+    TellsHistory,
+    each_checkpoint,
+    each_entry,
+    each_item,
+    each_output,
+    find_batch,
+    find_items,
+)
 
 TRIES = 3
 FINDINGS = 1000
@@ -162,7 +171,9 @@ class _Auditor:
         total, busy = _AuditTally(), 0
         is_readable = self._read_definition(total)
         chunks = self._read_chunks()
-        self._check_ranges(chunks, total)
+        self._check_ranges([chunk for chunk in chunks if not self._is_newer(chunk)], total)
+        if is_readable:
+            self._check_nothing_beyond(total)
         for group in self._groups(total):
             if not is_readable:
                 continue
@@ -321,10 +332,30 @@ class _Auditor:
                     "range", f"chunk {chunk.id}", f"it begins at item {chunk.lo}, but the one before ends at {upto}"
                 )
             upto = chunk.hi
+            if chunk.lo >= self._batch.admitted or chunk.hi > self._batch.admitted:
+                total.find("range", f"chunk {chunk.id}", "it has items that were never admitted")
         if upto < self._batch.admitted:
             total.find(
                 "range", f"item {upto}", f"no chunk has it, although {self._batch.admitted:,} items were admitted"
             )
+
+    def _is_newer(self, chunk: Chunk) -> bool:
+        """Return whether a chunk was admitted after the batch was read: its origin is a later entry."""
+        return chunk.origin > self._batch.seq
+
+    def _check_nothing_beyond(self, total: _AuditTally) -> None:
+        """Check that nothing belongs to an item that was never admitted."""
+        store, batch, upto = self._store, self._batch.id, self._batch.admitted
+        beyond = {
+            "payload": [item.n for item in store.items(batch, lo=upto, limit=1)],
+            "output": [output.n for output in store.outputs(batch, lo=upto, limit=1)],
+            "checkpoint": [at.n for at in store.checkpoints(batch, lo=upto, limit=1)],
+        }
+        admitted = find_batch(store, self._batch.name)
+        if admitted is not None and admitted.admitted == upto:  # else it has grown since
+            for kind, numbers in beyond.items():
+                for n in numbers:
+                    total.find(kind, f"item {n}", "it is in the store, but was never admitted")
 
     # -- one group ----------------------------------------------------------------------------------------------
 
@@ -420,7 +451,9 @@ class _Auditor:
             where, told = f"item {held.n}", left.pop(held.n, None)
             if told is None:
                 seen.find("checkpoint", where, "its checkpoint is in the store, but not in the journal")
-            elif told.at.rows != held.rows or told.cursor not in (None, held.cursor):
+            elif told.cursor is None:
+                seen.find("checkpoint", where, "its cursor cannot be checked: it was removed from the journal")
+            elif (told.at.rows, told.cursor) != (held.rows, held.cursor):
                 seen.find(
                     "checkpoint",
                     where,

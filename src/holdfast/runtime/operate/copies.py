@@ -10,6 +10,7 @@ The file is a first line, then parts, each with its length; the last one has the
 import hashlib
 import os
 import struct
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from typing import IO
 
 import msgspec
 
-from holdfast.core import canonical, course, journal, record
-from holdfast.core.errors import Conflict, Refused, UsageError
+from holdfast.core import canonical, course, journal, record, sections
+from holdfast.core.errors import ChainBroken, Conflict, Refused, UsageError
 from holdfast.core.model import Batch, BatchMode, Checkpoint, Chunk, Entry, Output, StoredItem, chain_of_batch
 from holdfast.core.plain import Plain
 from holdfast.runtime.acts import Actor, ActResult, Preview
 from holdfast.runtime.operate.target import whole_or_absent
 from holdfast.runtime.text import many
+from holdfast.stores import owners
 from holdfast.stores.base import (
     CopiedItem,
     Store,
@@ -98,8 +100,11 @@ class CopySummary(Plain):
 def write(store: Store, batch: Batch, path: Path) -> CopySummary:
     """Write a copy of a batch, whole or not at all. Nothing is changed in the store."""
     chunks = store.chunks(batch.id)
-    if held := [chunk.number for chunk in chunks if chunk.owner is not None]:
-        raise Refused(f"batch {batch.name!r} is being worked on (chunk {held[0]}): stop its runs, or wait for them")
+    if held := [chunk for chunk in chunks if owners.is_live(chunk, store.now())]:
+        raise Refused(
+            f"batch {batch.name!r} is being worked on by {owners.short(held[0].owner or '')}: stop its runs, or wait "
+            "until they have ended"
+        )
     if any(entry_is_old(entry) for entry in store.entries(chain_of_batch(batch.id), limit=1)):
         raise Refused(
             f"batch {batch.name!r} was begun in an older format, whose entries name it by its number in this store: it "
@@ -107,7 +112,7 @@ def write(store: Store, batch: Batch, path: Path) -> CopySummary:
         )
     counts = {"items": 0, "entries": 0}
     with whole_or_absent(path) as stream:
-        if path.exists() is False:
+        if not path.exists():
             with suppress(OSError):
                 os.fchmod(stream.fileno(), 0o600)  # it has every payload
         out = _Writer(stream)
@@ -172,6 +177,11 @@ class CopyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._unreadable(error) from None
+        weakref.finalize(self, os.close, self._fd)
         self._check()
         first = next(self._all_parts())
         if not isinstance(first, CopyStart):
@@ -204,21 +214,26 @@ class CopyFile:
         return (part for _, part in self._parts())
 
     def _parts(self) -> Iterator[tuple[bytes, Part]]:
+        """Yield all parts of the file that was opened first, whatever is at its path by now."""
+        at = len(MAGIC)
         try:
-            with self._path.open("rb") as stream:
-                if stream.read(len(MAGIC)) != MAGIC:
-                    raise UsageError(f"{self._path} is not a copy of a batch: make one with `holdfast export --copy`")
-                while head := stream.read(LENGTH.size):
-                    if len(head) < LENGTH.size or (size := LENGTH.unpack(head)[0]) > LONGEST:
-                        raise self._damaged()
-                    data = stream.read(size)
-                    if len(data) < size:
-                        raise self._damaged()
-                    yield data, _decode(data)
+            if os.pread(self._fd, at, 0) != MAGIC:
+                raise UsageError(f"{self._path} is not a copy of a batch, which export --copy writes")
+            while head := os.pread(self._fd, LENGTH.size, at):
+                if len(head) < LENGTH.size or (size := LENGTH.unpack(head)[0]) > LONGEST:
+                    raise self._damaged()
+                data = os.pread(self._fd, size, at + LENGTH.size)
+                if len(data) < size:
+                    raise self._damaged()
+                at += LENGTH.size + size
+                yield data, _decode(data)
         except OSError as error:
-            raise UsageError(f"{self._path} cannot be read: {error.strerror or error}") from None
+            raise self._unreadable(error) from None
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
             raise self._damaged() from None
+
+    def _unreadable(self, error: OSError) -> UsageError:
+        return UsageError(f"{self._path} cannot be read: {error.strerror or error}")
 
     def _damaged(self) -> UsageError:
         return UsageError(f"{self._path} is not whole, or was changed after it was written: copy the batch again")
@@ -227,7 +242,44 @@ class CopyFile:
 def open_copy(store: Store, copy: CopyFile, by: Actor) -> Batch:
     """Open a copy in a store. The batch is paused there, so that it is not worked on in two places by accident: it
     arrives with the entries that say so, in one write."""
+    check_chains(copy)
     return store.install(ArrivingCopy(copy, by, store.now()))
+
+
+def check_chains(copy: CopyFile) -> None:
+    """Refuse a copy whose journal is not whole: every chain must begin where another one says, and end at its head."""
+    starts, ends = {0: journal.GENESIS}, dict[int, tuple[bytes, int]]()
+    try:
+        for number, entry in copy.entries():
+            prev, seq = ends[number] if number in ends else (starts[number], 0)
+            header = journal.check(entry, prev, journal.Chain(copy.batch.uid, number, entry.chain), copy.batch.id)
+            if header.seq != seq + 1:
+                raise ChainBroken(f"entry {header.seq} of chunk {number} follows entry {seq}")
+            starts |= _starts(sections.decode(entry, header), prev, entry)
+            ends[number] = (entry.hash, entry.seq)
+    except (ChainBroken, LookupError, msgspec.DecodeError, TypeError, ValueError) as error:
+        raise Refused(f"its journal is not whole ({error}): copy the batch again; nothing was changed") from None
+    wanted = {0: (copy.batch.head, copy.batch.seq)} | {c.number: (c.head, c.seq) for c in copy.chunks}
+    if {
+        number: ends.get(number, (starts.get(number), 0)) for number in wanted
+    } != wanted or ends.keys() - wanted.keys():
+        raise Refused("its journal does not end where its batch and chunks say: copy it again; nothing was changed")
+
+
+def _starts(body: journal.Body, prev: bytes, entry: Entry) -> dict[int, bytes]:
+    """Return the chains that begin at an entry, with the hash that each begins at."""
+    if isinstance(body, journal.Ingested) and body.hi > body.lo:
+        return {body.chunk: entry.hash}
+    if isinstance(body, journal.Claimed) and body.child is not None:
+        return {body.child[0]: prev}
+    return {body.successor: entry.hash} if isinstance(body, journal.ChainEnded) else {}
+
+
+def is_to_continue(copy: CopyFile) -> bool:
+    """Return whether work is left in a copied batch, so that it must be paused where it arrives."""
+    batch, pending = copy.batch, sum(chunk.pending for chunk in copy.chunks)
+    is_left = pending > 0 or batch.ingested_at is None
+    return is_left and batch.sealed_at is None and batch.course is BatchMode.OPEN
 
 
 class ArrivingCopy:
@@ -239,7 +291,7 @@ class ArrivingCopy:
         self._added: list[Entry] = []
         note = {"from": copy.store, "head": copy.batch.head.hex(), "entries": copy.batch.seq}
         self._add(ARRIVED, journal.Acted(reason=by.reason, note=canonical.encode(note)))
-        if self.batch.sealed_at is None and self.batch.course is BatchMode.OPEN:
+        if is_to_continue(copy):
             body = course.steer(self.batch, BatchMode.PAUSED, reason=by.reason, ends_at=self.batch.ends_at)
             assert body is not None
             self.batch = course.steered(self.batch, body, now)
@@ -274,8 +326,8 @@ def preview(store: Store, copy: CopyFile) -> Preview:
     name, items = copy.batch.name, copy.batch.admitted
     settled = sum(chunk.counts.settled for chunk in copy.chunks)
     title = (
-        f"Batch {name} would be opened here, paused: {many(items, 'item')}, {settled:,} of them settled, copied from "
-        f"{copy.store}."
+        f"Batch {name} would be opened here{', paused' if is_to_continue(copy) else ''}: {many(items, 'item')}, "
+        f"{settled:,} of them settled, copied from {copy.store}."
     )
     facts = {"act": "open copy", "items": items, "settled": settled, "from": copy.store, "head": copy.batch.head.hex()}
     return Preview(

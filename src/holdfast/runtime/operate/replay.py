@@ -330,15 +330,13 @@ class Projection:
     # -- the end of a chain -------------------------------------------------------------------------------------
 
     def _ended(self, number: int, standing: ReplayedChunk, entry: Entry, body: journal.ChainEnded) -> None:
-        """Replay the end of a chain: items and totals go to the successor."""
-        if standing.owner is not None:
-            raise Inconsistent(f"it ends the chain while {standing.owner} holds the chunk")
+        """Replay the end of a chain: items, totals and an owner whose lease has ended go to the successor."""
         if body.successor in self._standing:
             raise Inconsistent(f"its successor, chunk number {body.successor} of the batch, was there before")
         self._standing[body.successor] = replace(standing, parent=number)
         self._totals[body.successor] = self._totals.pop(number, Counts())
         self._endings[body.successor] = Ending(number, entry.seq, entry.hash, body.state)
-        standing.hi, standing.due, standing.is_ended = standing.lo, 0.0, True
+        standing.hi, standing.due, standing.owner, standing.is_ended = standing.lo, 0.0, None, True
 
     def _continued(self, number: int, standing: ReplayedChunk, header: journal.Header, body: journal.Continued) -> None:
         """Check what a successor takes over, and that nothing was lost on the way."""
@@ -450,7 +448,8 @@ class Projection:
             return f"it is {_words(place.state, place.stage, place.epoch)}, but its journal says {_words(*told)}"
         trouble = self._trouble.get(at, CLEAN)
         knows_words = trouble.said is not None and trouble.said[1] is not None
-        said = (place.code, place.reason if knows_words else None) if trouble.said is not None else None
+        reason = place.reason if knows_words or place.reason else None  # removed words are removed here as well
+        said = (place.code, reason) if trouble.said is not None else None
         spent = place.spent if trouble.spent is not None and item.n not in self.positions else trouble.spent
         deferred = place.deferred if trouble.deferred is not None else None
         wait = place.wait if trouble.wait is not None else None

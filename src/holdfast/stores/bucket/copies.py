@@ -34,7 +34,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.record import Admission
 from holdfast.stores import faults
-from holdfast.stores.base import BatchCopy, CopiedItem, notes_in
+from holdfast.stores.base import BatchCopy, CopiedItem, copied_checkpoints, copied_items, notes_in
 from holdfast.stores.bucket import names
 from holdfast.stores.bucket.batches import TURNS, BatchDocuments, mark_of
 from holdfast.stores.bucket.cache import ChunkCache
@@ -202,7 +202,7 @@ class CopiedParts:
 
     def chunks(self, writes: "Writes") -> Iterator[ChunkDocument]:
         """Yield every chunk; groups of items and the content of chunks are written meanwhile."""
-        rows, reached = self._copy.items(), Ahead(self._copy.checkpoints())
+        rows, reached = copied_items(self._copy), Ahead(copied_checkpoints(self._copy))
         group, root = list[StoredItem](), 0
         for chunk in self._copy.chunks:
             content = ChunkContent(chunk, self._batch.id, self._items, self._index, writes)

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.core.commitments import KeyIndex
 from holdfast.core.course import stage_count
-from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, NewItem, StoredItem, chain_of_batch
-from holdfast.stores.base import BatchCopy, CopiedItem, note_mark, notes_in
+from holdfast.core.model import Batch, BatchId, Chunk, ChunkId, StoredItem, chain_of_batch
+from holdfast.stores.base import BatchCopy, CopiedItem, copied_checkpoints, copied_items, note_mark, notes_in
 from holdfast.stores.sqlite.keys import insert_keys, insert_keys_one_by_one
 from holdfast.stores.sqlite.rows import (
     ITEM_BITS,
@@ -38,29 +38,30 @@ def install(db: "SqliteFile", copy: BatchCopy, index: KeyIndex) -> BatchId:
     """Write a batch with everything that belongs to it, under numbers of this store; return its number."""
     batch = insert_copied_batch(db, copy.batch)
     ids = insert_copied_chunks(db, batch, copy.chunks)
-    for some in _in_groups(copy.items()):
+    for some in _in_groups(copied_items(copy)):
         _index_keys(db, batch, [revisions[0] for revisions, _ in some], index)
         insert_copied_items(db, batch, some, copy.chunks)
-    reached = [row_of_checkpoint(batch << ITEM_BITS, at, at.at) for at in copy.checkpoints()]
-    write_rows(db.cursor, SQL["put_checkpoints"], reached)
+    for reached in _in_groups(copied_checkpoints(copy)):
+        told = [row_of_checkpoint(batch << ITEM_BITS, at, at.at) for at in reached]
+        write_rows(db.cursor, SQL["put_checkpoints"], told)
     chains = {chunk.number: int(ids[chunk.id]) for chunk in copy.chunks} | {0: chain_of_batch(batch)}
-    for entries in _in_groups(copy.entries()):
+    for entries in _in_groups(copy.entries(), 16):
         insert_entries(db, [msgspec.structs.replace(entry, chain=chains[number]) for number, entry in entries])
         for kind, body in notes_in(entries):
             db.execute(SQL["note_once"], (batch, note_mark(index, kind, body)))
     return batch
 
 
-def _index_keys(db: "SqliteFile", batch: BatchId, items: Sequence[NewItem | StoredItem], index: KeyIndex) -> None:
-    lo = items[0].n if isinstance(items[0], StoredItem) else 0
+def _index_keys(db: "SqliteFile", batch: BatchId, items: Sequence[StoredItem], index: KeyIndex) -> None:
+    lo = items[0].n
     if not insert_keys(db, batch, index.numbers(item.key for item in items), lo):
-        insert_keys_one_by_one(db, batch, items, lo, index)
+        insert_keys_one_by_one(db, batch, list(items), lo, index)
 
 
-def _in_groups(values: Iterable[T]) -> Iterator[list[T]]:
-    """Yield values in lists, so that memory stays flat."""
+def _in_groups(values: Iterable[T], size: int = GROUP) -> Iterator[list[T]]:
+    """Yield values in lists, so that memory stays flat; an entry may have half a megabyte."""
     left = iter(values)
-    while some := list(islice(left, GROUP)):
+    while some := list(islice(left, size)):
         yield some
 
 

@@ -369,10 +369,10 @@ def insert_entries(db: "SqliteFile", entries: Sequence[Entry]) -> None:
 def insert_chunk(db: "SqliteFile", new: Chunk) -> None:
     """Write a new chunk."""
     c = new.counts
-    row = (new.id, new.batch, new.number, new.lo, new.hi, new.parent, new.fence, new.grant, new.version, new.due,
-           new.blame, int(new.progressed), c.done, c.skipped, c.dead, c.cancelled, c.attempts, c.spent, c.tokens,
-           c.seconds, new.seq, new.head, new.touched_at, new.kind.value, new.leg, new.first, new.end,
-           new.origin)  # fmt: skip
+    row = (new.id, new.batch, new.number, new.lo, new.hi, new.parent, new.fence, new.grant, new.version, new.owner,
+           new.expires, new.reserved, new.due, new.blame, int(new.progressed), c.done, c.skipped, c.dead, c.cancelled,
+           c.attempts, c.spent, c.tokens, c.seconds, new.seq, new.head, new.touched_at, new.kind.value, new.leg,
+           new.first, new.end, new.origin)  # fmt: skip
     db.execute(SQL["insert_chunk"], row)
 
 

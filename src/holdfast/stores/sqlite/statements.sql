@@ -7,9 +7,23 @@ SELECT id, uid, name, pipeline, definition, opened_at, admitted, ingested_at, co
 -- name: all_batches
 SELECT id, uid, name, pipeline, definition, opened_at, admitted, ingested_at, course, ends_at, sealed_at, expected, closed_at, seq, head FROM batches ORDER BY id;
 
+-- name: same_batch
+SELECT id FROM batches WHERE uid = ? OR name = ?;
+
 -- name: strays
 SELECT DISTINCT batch FROM chunks WHERE batch NOT IN (SELECT id FROM batches)
 UNION SELECT DISTINCT -chain FROM journal WHERE chain < 0 AND -chain NOT IN (SELECT id FROM batches) ORDER BY 1;
+
+-- name: loose_entries
+SELECT j.chain, coalesce(c.batch, b.id, 0) FROM (SELECT chain, max(seq) AS seq FROM journal GROUP BY chain) AS j
+LEFT JOIN chunks AS c ON c.id = j.chain LEFT JOIN batches AS b ON b.id = -j.chain
+WHERE j.seq IS NOT coalesce(c.seq, b.seq);
+
+-- name: miscounted_keys
+SELECT b.id FROM batches AS b WHERE b.admitted <> (SELECT count(*) FROM keys AS k WHERE k.batch = b.id);
+
+-- name: loose_texts
+SELECT count(*) FROM texts AS t WHERE NOT EXISTS (SELECT 1 FROM journal AS j WHERE j.chain = t.chain AND j.seq = t.seq);
 
 -- name: insert_batch
 INSERT INTO batches (uid, name, pipeline, definition, stages, opened_at, head) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id;
@@ -78,9 +92,9 @@ SELECT k.number, k.n, i.key, coalesce((SELECT payload FROM revisions AS r WHERE 
 FROM keys AS k JOIN items AS i ON i.id = (k.batch << 34) + k.n WHERE k.batch = ? AND k.number IN (SELECT value FROM carray(?));
 
 -- name: insert_chunk
-INSERT INTO chunks (id, batch, number, lo, hi, parent, fence, grant_id, version, due, blame, progressed, done, skipped, dead, cancelled,
+INSERT INTO chunks (id, batch, number, lo, hi, parent, fence, grant_id, version, owner, expires, reserved, due, blame, progressed, done, skipped, dead, cancelled,
                     attempts, spent, tokens, seconds, seq, head, touched_at, kind, leg, first, "end", origin)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: next_numbers
 SELECT coalesce((SELECT max(id) FROM chunks), 0) + 1, coalesce((SELECT max(number) FROM chunks WHERE batch = ?), 0) + 1;

@@ -93,6 +93,9 @@ from holdfast.stores.sqlite.upgrade import INDEX_KEY
 
 SQL = load("statements.sql")
 GONE = "its row is missing, but chunks or entries that belong to it exist"
+LOOSE_ENTRIES = "the journal has entries after the end of one of its chains, or of a chain that it does not have"
+LOOSE_KEYS = "its index of keys does not have one key for every item"
+LOOSE_TEXTS = "there are words that belong to no entry"
 MISCOUNTED = "the number of stages in its row differs from its definition"
 T = TypeVar("T")
 PAGE = 1000
@@ -188,7 +191,7 @@ class SqliteStore:
         check_installable(self, copy)
         faults.reach("open_batch.before")
         with self._file.writing("open_batch") as db:
-            if self._batch(db, "batch_by_name", copy.batch.name) is not None:
+            if db.execute(SQL["same_batch"], (copy.batch.uid, copy.batch.name)):
                 raise Refused(f"{self.path} has a batch {copy.batch.name!r} since just now: nothing was changed")
             batch = copies.install(db, copy, self._index)
             return self._known_batch(db, batch)
@@ -480,6 +483,9 @@ class SqliteStore:
         with self._file.reading() as db:
             gone = [(number, GONE) for (number,) in db.execute(SQL["strays"])]
             told = db.execute("SELECT id, stages, definition FROM batches")
+            gone += [(batch, LOOSE_ENTRIES) for _, batch in db.execute(SQL["loose_entries"])]
+            gone += [(batch, LOOSE_KEYS) for (batch,) in db.execute(SQL["miscounted_keys"])]
+            gone += [(0, LOOSE_TEXTS)] if db.execute(SQL["loose_texts"])[0][0] else []
         return gone + [(number, MISCOUNTED) for number, stages, what in told if stages != rows.stages_in(what)]
 
     def batches(self, name: str | None = None) -> list[Batch]:

@@ -1,5 +1,9 @@
 """Batches are opened, items are admitted."""
 
+from array import array
+from collections.abc import Iterable
+from unittest import mock
+
 import pytest
 
 from holdfast.core import canonical, commitments, ingest
@@ -13,6 +17,14 @@ from holdfast.stores.base import find_batch, find_item
 from holdfast.testing.conformance.kit import DEFINITION, ONE_STAGE, Kit, answer, new_item, proves
 
 TWINS = ("a", "\0a", "\0\0a")
+
+
+def one_number(_index: commitments.KeyIndex, keys: Iterable[object]) -> "array[int]":
+    """Return the same number for all keys, in place of `KeyIndex.numbers`: a store that uses it must tell them
+    apart."""
+    return array("q", [7 for _ in keys])
+
+
 """Three keys with the same number in the index of keys."""
 
 
@@ -113,18 +125,19 @@ def a_known_key_with_another_payload_changes_nothing_and_is_reported(kit: Kit) -
 
 @proves("E4")
 def keys_whose_numbers_collide_are_told_apart(kit: Kit) -> None:
-    assert len(set(commitments.KeyIndex(bytes(32)).numbers(TWINS))) == 1
-    assert kit.admit(TWINS[0]) == answer(added=1, lo=0)
-    assert kit.admit(TWINS[2], TWINS[0], TWINS[1]) == answer(added=2, lo=1, known=1)
-    assert kit.admit(*TWINS) == answer(added=0, lo=3, known=3)
-    assert [find_item(kit.store, kit.batch, key) for key in TWINS] == [0, 2, 1]
-    assert kit.admit(TWINS[1], payload=b"other") == answer(added=0, lo=3, known=1, changed=((0, 2),))
+    with mock.patch.object(commitments.KeyIndex, "numbers", one_number):
+        assert kit.admit(TWINS[0]) == answer(added=1, lo=0)
+        assert kit.admit(TWINS[2], TWINS[0], TWINS[1]) == answer(added=2, lo=1, known=1)
+        assert kit.admit(*TWINS) == answer(added=0, lo=3, known=3)
+        assert [find_item(kit.store, kit.batch, key) for key in TWINS] == [0, 2, 1]
+        assert kit.admit(TWINS[1], payload=b"other") == answer(added=0, lo=3, known=1, changed=((0, 2),))
 
 
 @proves("E4")
 def keys_that_collide_in_one_group_are_told_apart(kit: Kit) -> None:
-    assert kit.admit(*TWINS, *TWINS) == answer(added=3, lo=0, known=3)
-    assert [find_item(kit.store, kit.batch, key) for key in TWINS] == [0, 1, 2]
+    with mock.patch.object(commitments.KeyIndex, "numbers", one_number):
+        assert kit.admit(*TWINS, *TWINS) == answer(added=3, lo=0, known=3)
+        assert [find_item(kit.store, kit.batch, key) for key in TWINS] == [0, 1, 2]
 
 
 @proves()

@@ -2,6 +2,7 @@
 and copies of whole batches."""
 
 from collections import Counter
+from typing import TypeGuard
 from unittest import mock
 
 import msgspec
@@ -328,6 +329,26 @@ def a_long_chain_ends_and_its_successor_takes_everything_over(kit: Kit) -> None:
     assert isinstance(first, journal.Continued)
     assert (first.predecessor, first.seq, first.head) == (1, last.seq, last.hash)
     kit.check()
+
+
+@proves("A7", "E12")
+def a_chain_ends_although_its_owner_died(kit: Kit) -> None:
+    """The successor is granted as its chunk would have been: it is known from whom it was taken, and who is to blame."""
+    kit.admit("feed", kind=Kind.PARTITIONS)
+    with mock.patch.object(lease, "CHAIN_ENTRIES", 3):
+        for turn in range(9):
+            claim = kit.claim(f"owner {turn}")
+            if turn % 3 == 0:
+                assert kit.store.commit([kit.reach(claim, kit.load(claim)[0], turn + 1)])[0].landed
+            kit.clock.advance(1000)
+    assert sum(chunk.is_ended for chunk in kit.store.chunks(kit.batch)) > 1
+    taken = [body.taken_from for body in map(sections.decode, everything_written(kit)) if _is_grant(body)]
+    assert taken == ["", *(f"owner {turn}" for turn in range(8))]
+    kit.check()
+
+
+def _is_grant(body: journal.Body) -> TypeGuard[journal.Claimed]:
+    return isinstance(body, journal.Claimed)
 
 
 @proves("C13", "E12")

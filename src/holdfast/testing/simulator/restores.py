@@ -17,7 +17,10 @@ from holdfast.testing.replay import EVERYTHING, Violation, compare, replay
 from holdfast.testing.simulator.plan import LEASE, WorldPlan, draw
 from holdfast.testing.simulator.world import Behavior, Effect, World
 
-KEPT = ("_batches", "_chunks", "_items", "_numbers", "_places", "_outputs", "_checkpoints", "_entries", "_events")
+KEPT = (
+    *("_batches", "_chunks", "_items", "_numbers", "_places", "_outputs", "_checkpoints", "_entries", "_noted"),
+    "_events",
+)
 """Everything that a memory store holds, except which receiver has what."""
 
 
@@ -35,7 +38,7 @@ def set_back(store: MemoryStore, copy: dict[str, Any]) -> None:
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
-    return list(value) if isinstance(value, list) else value
+    return type(value)(value) if isinstance(value, list | set) else value
 
 
 def draw_restored(seed: int) -> WorldPlan:
@@ -66,8 +69,9 @@ class RecordingStore:
     def renew(self, leases: list[Lease], seconds: float) -> list[Lease]:
         kept = self._world.store.renew(leases, seconds)
         for lease in kept:
-            if self._world.owners[lease.grant] != self._who:
-                raise Violation(f"{self._who} renewed a lease that was granted to {self._world.owners[lease.grant]}")
+            (chunk,) = [c for c in self._world.store.chunks(self._world.batch.id) if c.id == lease.chunk]
+            if chunk.grant != lease.grant:
+                raise Violation(f"{self._who} renewed a lease of another grant than its own")
         return kept
 
 

@@ -617,14 +617,17 @@ PHANTOMS = {
     "SELECT id, 999, admitted, admitted, x'00', 1, -1000000 FROM batches LIMIT 1",
     "a chunk of items that were never admitted": 'INSERT INTO chunks (batch, number, lo, hi, head, "end") '
     "SELECT id, 999, admitted, admitted + 3, x'00', 1 FROM batches LIMIT 1",
-    "an item": "INSERT INTO items (id, key, payload) SELECT (id << 34) + admitted, 'phantom', x'00' FROM batches LIMIT 1",
-    "an output": "INSERT INTO outputs (id, epoch, data) SELECT ((id << 34) + admitted) << 6, 0, x'00' FROM batches LIMIT 1",
+    "an item": "INSERT INTO items (id, key, payload) "
+    "SELECT (id << 34) + admitted, 'phantom', x'00' FROM batches LIMIT 1",
+    "an output": "INSERT INTO outputs (id, epoch, data) "
+    "SELECT ((id << 34) + admitted) << 6, 0, x'00' FROM batches LIMIT 1",
     "a checkpoint": "INSERT INTO checkpoints (id, row_count, cursor, at) "
     "SELECT (id << 34) + admitted, 1, x'00', 1.0 FROM batches LIMIT 1",
     "a key": "INSERT INTO keys (batch, number, n) SELECT id, 1, 0 FROM batches LIMIT 1",
-    "an entry after the end of a chain": "INSERT INTO journal SELECT chain, max(seq) + 1, head, body, hash FROM journal "
-    "GROUP BY chain LIMIT 1",
-    "an entry of a chain that is not there": "INSERT INTO journal SELECT 99999, 1, head, body, hash FROM journal LIMIT 1",
+    "an entry after the end of a chain": "INSERT INTO journal "
+    "SELECT chain, max(seq) + 1, head, body, hash FROM journal GROUP BY chain LIMIT 1",
+    "an entry of a chain that is not there": "INSERT INTO journal "
+    "SELECT 99999, 1, head, body, hash FROM journal LIMIT 1",
     "words of an entry that is not there": "INSERT INTO texts (chain, seq, at, n, boundary) VALUES (99999, 1, 0, 0, 0)",
 }
 

@@ -333,7 +333,7 @@ def a_long_chain_ends_and_its_successor_takes_everything_over(kit: Kit) -> None:
 
 @proves("A7", "E12")
 def a_chain_ends_although_its_owner_died(kit: Kit) -> None:
-    """The successor is granted as its chunk would have been: it is known from whom it was taken, and who is to blame."""
+    """The successor is granted as its chunk would have been: it is known whose it was, and who is to blame."""
     kit.admit("feed", kind=Kind.PARTITIONS)
     with mock.patch.object(lease, "CHAIN_ENTRIES", 3):
         for turn in range(9):

@@ -236,13 +236,14 @@ def test_a_key_that_is_no_text_of_any_file_has_a_number_too() -> None:
 def test_a_number_cannot_be_computed_without_the_index_key(key: str) -> None:
     """Neither its head, nor its tail, nor where a probe leads: with another key everything is different."""
     name = key.encode("utf-8", "surrogatepass")
-    number, other = INDEX.number(key), OTHER.number(key)
+    one, two = (KeyIndex(number.to_bytes(32, "big")) for number in (1, 2))
+    number, other = one.number(key), two.number(key)
     assert number >> 24 != other >> 24
     assert number & 0xFFFFFF != other & 0xFFFFFF
     assert number & 0xFFFFFF != int.from_bytes(name[-3:], "big"), "its last bytes are not in it"
     assert number >> 24 != zlib.crc32(name[:-3]), "as it was in format 1"
-    assert INDEX.probe(key, 1) != OTHER.probe(key, 1)
-    assert INDEX.mark("payload", name) != OTHER.mark("payload", name)
+    assert one.probe(key, 1) != two.probe(key, 1)
+    assert one.mark("payload", name) != two.mark("payload", name)
 
 
 @pytest.mark.promise("E5")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core import canonical, limits
-from holdfast.core.commitments import KeyIndex
 from holdfast.core.ingest import admit, difference, refuse, sort_out
 from holdfast.core.limits import KEY_BYTES, MESSAGE_CHARS, PAYLOAD_BYTES, PREVIEW_BYTES
 from holdfast.core.model import START, NewItem, State
@@ -249,15 +248,6 @@ def test_the_first_of_two_equal_keys_in_a_group_is_the_item() -> None:
     fresh, answer = sort_out(items, {}, 10)
     assert fresh == items[:2]
     assert (answer.added, answer.known, answer.changed) == (2, 2, ((3, 10),))
-
-
-def test_two_keys_with_one_number_are_two_items() -> None:
-    one, other = admit("a", b"1"), admit("\0a", b"1")
-    index = KeyIndex(bytes(32))
-    assert index.number(one.key) == index.number(other.key)
-    fresh, answer = sort_out([one, other], {}, 0)
-    assert fresh == [one, other]
-    assert (answer.added, answer.known) == (2, 0)
 
 
 # -- what changed -------------------------------------------------------------------------------------------------

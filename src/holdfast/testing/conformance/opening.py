@@ -17,15 +17,13 @@ from holdfast.stores.base import find_batch, find_item
 from holdfast.testing.conformance.kit import DEFINITION, ONE_STAGE, Kit, answer, new_item, proves
 
 TWINS = ("a", "\0a", "\0\0a")
+"""Three keys that get the same number in the index of keys, by `one_number`."""
 
 
 def one_number(_index: commitments.KeyIndex, keys: Iterable[object]) -> "array[int]":
     """Return the same number for all keys, in place of `KeyIndex.numbers`: a store that uses it must tell them
     apart."""
     return array("q", [7 for _ in keys])
-
-
-"""Three keys with the same number in the index of keys."""
 
 
 @proves("C1")

@@ -140,28 +140,36 @@ def unframe(frame: bytes) -> tuple[bytes, bytes]:
     return frame[:SALT_BYTES], frame[SALT_BYTES:]
 
 
+TAIL_BITS = 31
+"""Of the number of a key: those that tell apart keys with the same head."""
+
+
 class KeyIndex:
     """The numbers under which a store finds keys: a keyed hash, so that a key cannot be guessed from its number.
 
-    The number has 56 bits: 32 of a keyed hash of the key without its last three bytes (its head), and 24 of a keyed
+    The number has 63 bits: 32 of a keyed hash of the key without its last three bytes (its head), and 31 of a keyed
     hash of the whole key. So keys that come in order ("page-0041", "page-0042") are indexed beside each other, because
     an index that is filled in order stays fast, and a number says nothing about its key but which others have the same
-    head. Different keys may have the same number: they are compared in full. The hash is BLAKE2b with a key, a MAC that
-    takes a quarter of the time of an HMAC.
+    head. Different keys may have the same number: they are compared in full. That is slow, so it must be rare, also in
+    a group of many thousand new keys. The hash is BLAKE2b with a key, a MAC that takes a quarter of the time of an
+    HMAC.
     """
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=16)
+        self._of_keys = self._keyed.copy()
+        self._of_keys.update(b"key\0")
 
     def numbers(self, keys: Iterable[object]) -> "array[int]":
         """Return the numbers of some keys. Keys that come in order share their head, which is hashed once."""
-        found, last, base = array("q"), None, 0
+        found, last, base, hasher = array("q"), None, 0, self._of_keys.copy
         for key in keys:
             name = key_text(key).encode("utf-8", "surrogatepass")
             head = name[:-3]
             if head != last:
-                last, base = head, int.from_bytes(self._hash(b"head\0" + head)[:4], "big") << 24
-            found.append(base | int.from_bytes(self._hash(b"key\0" + name)[:3], "big"))
+                last, base = head, int.from_bytes(self._hash(b"head\0" + head)[:4], "big") << TAIL_BITS
+            (hashed := hasher()).update(name)
+            found.append(base | int.from_bytes(hashed.digest()[:4], "big") >> 1)
         return found
 
     def number(self, key: object) -> int:
@@ -177,7 +185,7 @@ class KeyIndex:
         """Return the number for a key whose number is taken by another key: `turn` is 1 for the first retry, and so
         on."""
         name = key.encode("utf-8", "surrogatepass")
-        return int.from_bytes(self._hash(b"probe %d\0%b" % (turn, name))[:7], "big")
+        return int.from_bytes(self._hash(b"probe %d\0%b" % (turn, name))[:8], "big") >> 1
 
     def mark(self, label: str, content: bytes) -> bytes:
         """Return a mark by which the same content is recognised, and nothing else: two payloads, or two notes."""

@@ -202,24 +202,39 @@ class Admission(NamedTuple):
     raw_salts: list[bytes | None]
 
 
+class SaltedItems(NamedTuple):
+    """Commitments to items that are probably new, made before it is known."""
+
+    items: Sequence[NewItem]
+    salts: list[bytes]
+    digests: list[bytes]
+
+
+def salt_items(uid: bytes, items: Sequence[NewItem], draw: Draw) -> SaltedItems:
+    """Return commitments to the payloads of items. They do not depend on the numbers that the items get, so that a
+    store can make them before its transaction begins, which nobody else waits for."""
+    salts = commitments.salts(draw, len(items))
+    return SaltedItems(items, salts, commitments.payloads(uid, items, salts))
+
+
 def of_items(
     batch: Batch, fresh: Sequence[NewItem], *, number: int, kind: Kind, ended: bool, origin: ItemOrigin, end: int,
-    draw: Draw,
+    draw: Draw, salted: SaltedItems | None = None,
 ) -> Admission:  # fmt: skip
     """Return the entry that admits a group, with commitments to its items; `number` is that of their chunk, `end` the
-    number of stages of the batch."""
+    number of stages of the batch. What was `salted` is used if it is just these items."""
     lo, uid = batch.admitted, batch.uid
     if not fresh:
         return Admission(Ingested(lo=lo, hi=lo, ended=ended), [], [])
-    salts = commitments.salts(draw, len(fresh))
-    digests = commitments.payloads(uid, fresh, salts)
+    if salted is None or salted.items is not fresh:
+        salted = salt_items(uid, fresh, draw)
     raws = [(n, x) for n, x in enumerate(fresh, start=lo) if x.raw is not None]
     raw_salts = dict(zip((n for n, _ in raws), commitments.salts(draw, len(raws)), strict=True))
     dead = [(n, x.place) for n, x in enumerate(fresh, start=lo) if x.place is not START]
     body = Ingested(
         lo=lo,
         hi=lo + len(fresh),
-        digests=b"".join(digests),
+        digests=b"".join(salted.digests),
         chunk=number,
         ended=ended,
         invalid=[(n, place.code) for n, place in dead],
@@ -234,7 +249,7 @@ def of_items(
         raws=b"".join([commitments.raw(uid, x.key, 0, raw_salts[n], x.raw or b"") for n, x in raws]),
         parents=[(n, x.parent) for n, x in enumerate(fresh, start=lo) if x.parent is not None],
     )
-    return Admission(body, salts, [raw_salts.get(n) for n in range(body.lo, body.hi)])
+    return Admission(body, salted.salts, [raw_salts.get(n) for n in range(body.lo, body.hi)])
 
 
 def chunk_of_items(body: Ingested, batch: Batch, entry: Entry, *, id_: ChunkId, fence: int, now: float) -> Chunk:

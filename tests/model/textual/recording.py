@@ -78,7 +78,7 @@ MUTANTS = (
     TextualMutant(
         name="the_end_of_a_key_is_in_its_number",
         where=f"{COMMITMENTS}:KeyIndex.numbers",
-        old='found.append(base | int.from_bytes(self._hash(b"key\\0" + name)[:3], "big"))',
+        old='found.append(base | int.from_bytes(hashed.digest()[:4], "big") >> 1)',
         new='found.append(base | int.from_bytes(name[-3:], "big"))',
         file=OF_COMMITMENTS,
         test="test_a_number_cannot_be_computed_without_the_index_key",

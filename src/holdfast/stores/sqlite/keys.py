@@ -1,6 +1,6 @@
 """The index of keys.
 
-The index of keys uses the 56-bit numbers of `commitments.KeyIndex`, because an index of sorted numbers stays fast and
+The index of keys uses the 63-bit numbers of `commitments.KeyIndex`, because an index of sorted numbers stays fast and
 an index of text does not. Two keys may have the same number: the second is stored where `KeyIndex.probe` leads, and a
 lookup follows the same path. Nothing is ever removed, so the path stays intact.
 """

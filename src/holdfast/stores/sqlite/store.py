@@ -226,13 +226,14 @@ class SqliteStore:
         self, batch: BatchId, items: Sequence[NewItem], *, kind: Kind = Kind.ITEMS, ended: bool = False,
         actor: str = "", origin: ItemOrigin = NOWHERE,
     ) -> Admitted:  # fmt: skip
-        numbers, known = self._index.numbers(item.key for item in items), None
-        if self._returning.get(batch, True):
-            with self._file.reading() as db:
-                found = self._known_batch(db, batch)
+        numbers, known = self._index.numbers([item.key for item in items]), None
+        with self._file.reading() as db:
+            found = self._known_batch(db, batch)
+            if self._returning.get(batch, True):
                 known = known_items(db, batch, items, numbers, self._index) if found.admitted else {}
-            if _is_nothing_new(found, items, known, ended=ended):
-                return ingest.sort_out(items, known, found.admitted)[1]
+        if known is not None and _is_nothing_new(found, items, known, ended=ended):
+            return ingest.sort_out(items, known, found.admitted)[1]
+        salted = None if known else record.salt_items(found.uid, items, self._draw)
         faults.reach("add_items.before")
         with self._file.writing("add_items") as db:
             found = self._known_batch(db, batch)
@@ -246,7 +247,7 @@ class SqliteStore:
             if found.admitted + len(fresh) > ITEMS:
                 raise UsageError(f"batch {found.name!r} would have more than {ITEMS:,} items: split it")
             if fresh or (ended and found.ingested_at is None):
-                self._admit(db, found, fresh, kind, ended, actor, origin)
+                self._admit(db, found, fresh, kind, ended, actor, origin, salted)
         self._returning[batch] = answer.known > 0
         return answer
 
@@ -265,10 +266,11 @@ class SqliteStore:
         return fresh, answer
 
     def _admit(self, db: SqliteFile, batch: Batch, fresh: Sequence[NewItem], kind: Kind, ended: bool, actor: str,
-               origin: ItemOrigin) -> None:  # fmt: skip
+               origin: ItemOrigin, salted: record.SaltedItems | None) -> None:  # fmt: skip
         now, (id_, number) = self.now(), rows.new_numbers(db, batch.id)
         body, salts, raw_salts = record.of_items(batch, fresh, number=number, kind=kind, ended=ended, origin=origin,
-                                                 end=course.stage_count(batch.definition), draw=self._draw)  # fmt: skip
+                                                 end=course.stage_count(batch.definition), draw=self._draw,
+                                                 salted=salted)  # fmt: skip
         if fresh:
             base = batch.id << ITEM_BITS
             new = enumerate(zip(fresh, salts, raw_salts, strict=True), start=base + body.lo)

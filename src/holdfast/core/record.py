@@ -222,7 +222,7 @@ def of_items(
     draw: Draw, salted: SaltedItems | None = None,
 ) -> Admission:  # fmt: skip
     """Return the entry that admits a group, with commitments to its items; `number` is that of their chunk, `end` the
-    number of stages of the batch. What was `salted` is used if it is just these items."""
+    number of stages of the batch. `salted` is used if it is of just these items."""
     lo, uid = batch.admitted, batch.uid
     if not fresh:
         return Admission(Ingested(lo=lo, hi=lo, ended=ended), [], [])

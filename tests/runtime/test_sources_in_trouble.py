@@ -215,7 +215,7 @@ def test_a_run_that_was_told_to_stop_admits_nothing_more_and_asks_for_little_mor
     store = book.store
     batch = store.open_batch("book", "book", describe("book", book.stages, DEFAULT), actor="ann")
     reader = Ingester(store, batch, book.stages[0].input, key=None, identity="key", changed="refuse", owner="ann",
-                      rerun=lambda n, item: None)  # fmt: skip
+                      rerun=lambda *_: None)  # fmt: skip
     control, ledger = Control(1), Ledger([])
     taken = 0
 

@@ -110,7 +110,7 @@ def test_only_what_nobody_has_begun_is_looked_for_where_its_folder_was_moved_to(
     renewed: list[int] = []
     batch = book.store.batches()[0]
     reading = Ingester(book.store, batch, book.stages[0].input, key=None, identity="key", changed="refuse",
-                       owner="ann", rerun=lambda n, _item: renewed.append(n))  # fmt: skip
+                       owner="ann", rerun=lambda n, *_: renewed.append(n))  # fmt: skip
     (group,) = reading.groups(hf.Folder(folder / "two"), 10)
     reading.settle_changed(group, sort_out(group, book.store.known(batch.id, group), 0)[1])
     assert renewed == ([] if begun else [2])

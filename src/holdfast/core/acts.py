@@ -82,7 +82,7 @@ def _lifted(chunk: Chunk, changes: Sequence[Change], places: Mapping[ItemNo, Ite
 
 def _moved(change: Change, stage_before: int) -> journal.Moved:
     """Return the journal's record of one item."""
-    after = change.place
+    after, renewed = change.place, change.renewed
     return journal.Moved(
         n=change.n,
         before=change.state,
@@ -90,6 +90,9 @@ def _moved(change: Change, stage_before: int) -> journal.Moved:
         stage_before=stage_before,
         stage_after=after.stage,
         epoch=after.epoch,
+        source=change.origin.source,
+        schema=change.origin.schema,
+        refused=renewed.place.code if renewed is not None else "",
     )
 
 

@@ -50,12 +50,13 @@ def of_admission(header: Header, body: Ingested, n: int) -> Envelope:
     )  # fmt: skip
 
 
-def of_revision(header: Header, moved: Moved, first: Envelope) -> Envelope:
-    """Return the envelope of a later revision, from the entry that added it."""
+def of_revision(header: Header, moved: Moved) -> Envelope:
+    """Return the envelope of a later revision, from the entry that added it. In format 1 it replaced the payload, and
+    has no number."""
     return Envelope(
-        ingested_at=datetime.fromtimestamp(header.at, UTC), boundary="ingestion", source=first.source,
-        producer=header.actor, schema=first.schema, raw_digest=(moved.raw_digest or moved.digest).hex(),
-        mapped_digest=moved.digest.hex(), compliance=VALID, revision=moved.revision or first.revision + 1,
+        ingested_at=datetime.fromtimestamp(header.at, UTC), boundary="ingestion", source=moved.source,
+        producer=header.actor, schema=moved.schema, raw_digest=(moved.raw_digest or moved.digest).hex(),
+        mapped_digest=moved.digest.hex(), compliance=moved.refused or VALID, revision=moved.revision,
     )  # fmt: skip
 
 

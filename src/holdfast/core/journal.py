@@ -362,6 +362,12 @@ class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of that revision."""
     raw_digest: bytes = b""
     """The commitment to that revision as its source gave it, if validation changed it."""
+    source: str = ""
+    """The source of that revision, in words."""
+    schema: str = ""
+    """The fingerprint of the schema that validated it."""
+    refused: str = ""
+    """The code with which it was refused, if it is not valid."""
 
 
 class Acted(msgspec.Struct, frozen=True, omit_defaults=True, tag="acted"):

@@ -456,6 +456,8 @@ class Change(Value, frozen=True, kw_only=True):
     """The checkpoint from which the item resumes instead; one with zero rows begins at the start."""
     renewed: NewItem | None = None
     """The next revision of its payload, if the item came again with a different one."""
+    origin: ItemOrigin = ItemOrigin()
+    """Where that revision comes from."""
 
 
 class Event(Value, frozen=True, kw_only=True):

@@ -52,7 +52,8 @@ _JOURNAL: Mapping[str, Mapping[DataClass, str]] = {
         _S: "lo hi digests invalid chunk ended cursor kind leg first end source schema raw_items raws parents refusals",
     },
     "journal.Moved": {
-        _S: "n before after stage_before stage_after epoch digest output_digest position revision raw_digest",
+        _S: "n before after stage_before stage_after epoch digest output_digest position revision raw_digest source "
+        "schema refused",
     },
     "journal.Acted": {_S: "items seized said", _T: "reason note"},
     "journal.Steered": {_S: "course ends_at expected closed said", _T: "reason"},

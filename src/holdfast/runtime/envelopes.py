@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cached_property
 
 from holdfast.core import envelope, journal
@@ -32,8 +33,11 @@ class EnvelopeReader:
         """Return the envelope of a revision of an item."""
         with self._lock:
             entry = self._admission(n)
-        first = envelope.of_admission(entry.header, entry.told(journal.Ingested), n)
-        return self._revised(n, revision, first) if revision else first
+        if revision or entry.header.format == 1:
+            for later, moved in self._renewals(n):
+                if moved.revision == revision:
+                    return envelope.of_revision(later.header, moved)
+        return envelope.of_admission(entry.header, entry.told(journal.Ingested), n)
 
     def _admission(self, n: ItemNo) -> JournalEntry:
         """Return the entry that admitted an item. Its chunk names it, unless an older version admitted the item."""
@@ -52,18 +56,9 @@ class EnvelopeReader:
                 return entry
         raise LookupError(f"no entry of batch {self._batch.name!r} admits item {n}")
 
-    def _revised(self, n: ItemNo, revision: int, first: Envelope) -> Envelope:
-        left = revision
-        for entry in _with_revisions(self._store, self._batch, n):
-            moved = next((each for each in entry.told(journal.Acted).items if each.n == n and each.digest), None)
-            if moved is not None:
-                left -= 1
-                if not left:
-                    return envelope.of_revision(entry.header, moved, first)
-        return first
-
-
-def _with_revisions(store: Store, batch: Batch, n: ItemNo) -> list[JournalEntry]:
-    """Return the acts on an item, oldest first."""
-    found = backward_of(store, store.chunks(batch.id), n)
-    return [entry for entry in found if isinstance(entry.body, journal.Acted)][::-1]
+    def _renewals(self, n: ItemNo) -> Iterator[tuple[JournalEntry, journal.Moved]]:
+        """Yield the acts that gave an item another payload, newest first. Those of format 1 overwrote it: of them, only
+        the newest tells about the payload that is stored as revision 0."""
+        for entry in backward_of(self._store, self._store.chunks(self._batch.id), n):
+            if isinstance(entry.body, journal.Acted):
+                yield from ((entry, each) for each in entry.body.items if each.n == n and each.digest)

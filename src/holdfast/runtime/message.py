@@ -22,7 +22,19 @@ from msgspec.structs import replace
 from holdfast.core import course, ingest
 from holdfast.core.course import Barrier
 from holdfast.core.errors import HoldfastError, Refused, StoreError, Superseded
-from holdfast.core.model import Admitted, Batch, CommitRefusal, Item, ItemNo, Key, NewItem, Receipt, State, StoredItem
+from holdfast.core.model import (
+    Admitted,
+    Batch,
+    CommitRefusal,
+    Item,
+    ItemNo,
+    ItemOrigin,
+    Key,
+    NewItem,
+    Receipt,
+    State,
+    StoredItem,
+)
 from holdfast.core.outcome import Failed, Outcome
 from holdfast.core.settle import Settled
 from holdfast.core.states import keeps_outputs
@@ -213,6 +225,7 @@ class Processor(Handover):
             raise
         self.ingester = Ingester(self.store, self.batch, self.stages[0].input, key=self.key, identity="key",
                                  changed=changed, owner=self.owner, rerun=self._rerun)  # fmt: skip
+        self.ingester.origin = replace(self.ingester.origin_of(None), source="a message")
         self.inline = Inline(self.resources)
         self.inspector = OutputInspector(self.stages, pipeline=pipeline.name, batch=batch, uid=self.batch.uid)
         self.runners = [self._runner(index) for index in range(len(self.stages))]
@@ -257,8 +270,7 @@ class Processor(Handover):
     def _admit(self, item: NewItem) -> Admitted:
         self._check_end()
         try:
-            origin = replace(self.ingester.origin_of(None), source="a message")
-            return self.store.add_items(self.batch.id, [item], actor=self.owner, origin=origin)
+            return self.store.add_items(self.batch.id, [item], actor=self.owner, origin=self.ingester.origin)
         except Refused:
             now = find_batch(self.store, self.batch.name)
             if now is not None and now.closed_at is not None and now.sealed_at is None:
@@ -302,9 +314,9 @@ class Processor(Handover):
         definition.check(known, self.pipeline.name, described, reads_items=True)
         return known
 
-    def _rerun(self, n: ItemNo, item: NewItem) -> None:
+    def _rerun(self, n: ItemNo, item: NewItem, origin: ItemOrigin) -> None:
         left = recheck.LeftAlone()
-        recheck.renew(self.store, self.batch, n, item, left, actor=self.owner)
+        recheck.renew(self.store, self.batch, n, item, left, origin=origin, actor=self.owner)
         if left.count:
             log.warning("%s", left.warning(self.batch.name))
         elif item.place.state is State.DEAD:

@@ -17,7 +17,19 @@ from holdfast.core.changes import (
     outlook_of_new,
 )
 from holdfast.core.errors import DefinitionChanged, Permanent, SinkError, UsageError
-from holdfast.core.model import Batch, BatchMode, Chunk, ItemNo, ItemState, Key, NewItem, Output, State, StoredItem
+from holdfast.core.model import (
+    Batch,
+    BatchMode,
+    Chunk,
+    ItemNo,
+    ItemOrigin,
+    ItemState,
+    Key,
+    NewItem,
+    Output,
+    State,
+    StoredItem,
+)
 from holdfast.core.plain import Plain
 from holdfast.core.states import keeps_outputs
 from holdfast.core.verify import Decision, GoesBack, Unclear, Verdict, is_too_much, may_have_been_tried
@@ -529,5 +541,5 @@ def _has_staged(sink: Any) -> bool:
     return sink is not None and any(left.kind == "staged" for left in sink.leftovers())
 
 
-def _never(_n: ItemNo, _item: NewItem) -> None:
+def _never(_n: ItemNo, _item: NewItem, _origin: ItemOrigin) -> None:
     raise AssertionError("a plan changes nothing")

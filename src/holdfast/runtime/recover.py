@@ -160,7 +160,7 @@ def _rebuild(
     finally:
         owned.close()
     ingester = Ingester(store, opened, stages[0].input, key=key, identity=identity, changed="keep", owner=by.name,
-                        rerun=lambda _n, _item: None)  # fmt: skip
+                        rerun=lambda n, item, origin: None)  # fmt: skip
     ingester.read(items, Control(1), Ledger([]), lambda: None)
     finder = _Finder(pipeline.name, opened, stages)
     try:

@@ -79,7 +79,7 @@ class Ingester:
         identity: Identity,
         changed: Changed,
         owner: str,
-        rerun: Callable[[ItemNo, NewItem], None],
+        rerun: Callable[[ItemNo, NewItem, ItemOrigin], None],
         kind: Kind = Kind.ITEMS,
         patience: float = 0.0,
         stilled: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -363,7 +363,7 @@ class Ingester:
         elif changed:
             with self.stilled():
                 for index, n in changed:
-                    self.rerun(n, group[index])
+                    self.rerun(n, group[index], self.origin)
 
     def _refuse_changed(self, group: list[NewItem], changed: list[tuple[int, ItemNo]]) -> None:
         if not changed:
@@ -384,7 +384,7 @@ class Ingester:
         with self.stilled():
             for index, n in admitted.changed:
                 if self._is_moved(n, group[index]):
-                    self.rerun(n, group[index])
+                    self.rerun(n, group[index], self.origin)
 
     def _is_moved(self, n: ItemNo, item: NewItem) -> bool:
         stored = self.store.items(self.batch.id, lo=n, hi=n + 1)[0]

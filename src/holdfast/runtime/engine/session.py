@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import course, model
 from holdfast.core.errors import HoldfastError, Refused, StoreError
-from holdfast.core.model import Batch, Chunk, ClaimRequest, ItemNo, Kind, NewItem, State
+from holdfast.core.model import Batch, Chunk, ClaimRequest, ItemNo, ItemOrigin, Kind, NewItem, State
 from holdfast.runtime.define.options import KeyFrom, Options
 from holdfast.runtime.engine.assignment import Assignment
 from holdfast.runtime.engine.control import BrokenOff, Control, HandedOn, Interrupts, Role
@@ -283,9 +283,9 @@ class Session:
     def _ingester(self, batch: Batch, ledger: Ledger, role: Role) -> Ingester:
         options = self.options
 
-        def rerun(n: ItemNo, item: NewItem) -> None:
+        def rerun(n: ItemNo, item: NewItem, origin: ItemOrigin) -> None:
             left = self.left_alone = self.left_alone or recheck.LeftAlone()
-            state = recheck.renew(self.store, batch, n, item, left, actor=self.owner)
+            state = recheck.renew(self.store, batch, n, item, left, origin=origin, actor=self.owner)
             if state is not None:
                 ledger.send_back(state, lo=n)
                 ledger.bury([n] if item.place.state is State.DEAD else [])

@@ -37,7 +37,7 @@ class SourceKeys:
         found = definition.remembered_key(batch, key, identity)
         definition.check_key(batch, found, identity)
         self._ingester = Ingester(store, batch, schema, key=found, identity=identity, changed="keep", owner="",
-                                  rerun=lambda n, item: None)  # fmt: skip
+                                  rerun=lambda n, item, origin: None)  # fmt: skip
         self.keys = 0
 
     def findings(self) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from holdfast.core.model import (
     Change,
     Chunk,
     ItemNo,
+    ItemOrigin,
     ItemState,
     Key,
     NewItem,
@@ -63,8 +64,10 @@ class LeftAlone:
         )
 
 
-def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone, *, actor: str) -> State | None:
-    """Replace the stored payload and send the item to the first stage in a new epoch; a live owner is fenced off.
+def renew(
+    store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone, *, origin: ItemOrigin, actor: str
+) -> State | None:
+    """Add a revision of the payload and send the item to the first stage in a new epoch; a live owner is fenced off.
     Return the state that the item had; None for a dead letter, which keeps its payload and is left alone."""
     stored = store.items(batch.id, lo=n, hi=n + 1)[0]
     if stored.place.state is State.DEAD:
@@ -73,7 +76,7 @@ def renew(store: Store, batch: Batch, n: ItemNo, item: NewItem, left: LeftAlone,
     stages = len(canonical.decode(batch.definition)["stages"])
     reason = _reason(stored.payload, item.payload)
     place = _renewed(stored.place, item.place, stages, reason=reason)
-    change = structs.replace(change_of(n, stored.place, place), renewed=item)
+    change = structs.replace(change_of(n, stored.place, place), renewed=item, origin=origin)
     events = [course.item_dead(n, stored.key, place)] if place.state is State.DEAD else []
     Acts(store, batch, Actor(name=actor, reason=reason)).write("renewed", [change], seize=True, events=events)
     return stored.place.state
